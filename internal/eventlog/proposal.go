@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package eventlog orders proposals: what callers submitted, before anything
+// is decided about it. Its sequence numbers are private; the positions that
+// the world sees are assigned by the projector.
+//
+// The log in this package is embedded: proposals become durable with the
+// projector's own commit, so that one write-ahead log and one sync carry both.
+// A log that keeps proposals elsewhere hands them to the same apply loop in
+// the encoding of [Proposal.AppendBinary].
+//
+// It imports event only.
+package eventlog
+
+import (
+	"signalbox/event"
+)
+
+// Kind says what a proposal asks for.
+type Kind uint8
+
+// The kinds of proposals. Their numbers are part of the log's format.
+const (
+	KindEvents  Kind = 1 // one event, or an atomic batch
+	KindControl Kind = 2 // a change of a topic or of the settings
+	KindTick    Kind = 3 // log time moves to AdmittedMillis
+	KindRefusal Kind = 4 // something was refused before it was proposed
+	KindProbe   Kind = 5 // nothing: proves that the write path works
+)
+
+// Proposal is what one caller submitted.
+type Proposal struct {
+	// Node and Sequence identify the proposal; apply drops one that it has
+	// seen. Both are set by the log.
+	Node     uint32
+	Sequence uint64
+
+	Kind           Kind
+	AdmittedMillis int64 // admission time: Unix ms on the log's clock
+	Principal      string
+
+	// Of KindEvents. All entries go to one topic; with more than one, or with
+	// Batch set, either all of them take effect or none.
+	Topic       string
+	Batch       bool
+	Entries     []Entry
+	Idempotency Idempotency
+	Condition   Condition
+
+	// Of KindControl.
+	Control Control
+
+	// Of KindRefusal: the code, and how many refusals this entry stands for.
+	RefusedCode  string
+	RefusedCount uint64
+
+	// Local is what the submitting broker attached to be answered; it is
+	// never encoded, and nil on a proposal that came from elsewhere.
+	Local any
+}
+
+// Entry is one admitted event: everything that does not depend on order is
+// computed already.
+type Entry struct {
+	ID, Source   string
+	Key          string // of the attributes; key_from is resolved in apply
+	HasKey       bool
+	HLC          event.HLC // 0: to be stamped in apply
+	ExpiryMillis int64     // Unix ms; 0: never
+	Flags        EntryFlags
+	WireBytes    uint32 // the size that limits apply to, see event.WireBytes
+	Identity     IdentityHash
+	Content      [16]byte // truncated content hash, see event.ContentHash
+	Salt         [16]byte
+	Body         [32]byte // SHA-256(Salt ‖ Members)
+	Members      []byte   // JSON members after the broker's own, with the closing brace
+	DataOffset   uint32   // of the data member's value in Members
+	DataLength   uint32   // 0: no data
+}
+
+// IdentityHash identifies an event within a topic: the truncated SHA-256 of
+// its id, and of its source. The id comes first so that a search by id alone
+// is a prefix scan.
+type IdentityHash struct {
+	ID     [16]byte
+	Source [8]byte
+}
+
+// EntryFlags are facts about an entry.
+type EntryFlags uint8
+
+// The flags of an entry. Their bits are part of the log's format.
+const (
+	FlagBare EntryFlags = 1 << iota // neither data nor dataref: a tombstone where the topic is compacted
+	FlagFold                        // Members contains CR or LF
+	FlagJSON                        // data is a JSON value, not a string or base64
+)
+
+// Idempotency scopes a request so that its repetition is answered, not done again.
+type Idempotency struct {
+	Set     bool
+	Scope   [16]byte // of principal, topic and key
+	Request [16]byte // of the content of all events
+}
+
+// Condition is a precondition on the state of an entry's key.
+type Condition struct {
+	IfMatch     []uint64 // positions of which one must be the winner's
+	IfMatchAny  bool     // there must be a winner
+	IfNoneMatch bool     // there must be no winner
+}
+
+// Empty reports whether there is nothing to check.
+func (c Condition) Empty() bool { return !c.IfMatchAny && !c.IfNoneMatch && c.IfMatch == nil }
+
+// Control is a logged change of what apply consults.
+type Control struct {
+	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire
+	Topic    string        `json:"topic,omitempty"`
+	Policy   *event.Policy `json:"policy,omitempty"`
+	RetireTo uint64        `json:"retire_to,omitempty,string"`
+	Settings *Settings     `json:"settings,omitempty"`
+}
+
+// The control operations.
+const (
+	OpConfigure   = "configure"
+	OpPutTopic    = "put_topic"
+	OpDeleteTopic = "delete_topic"
+	OpRetire      = "retire" // retention: everything up to RetireTo goes
+)
+
+// Settings are the space-wide values that apply consults. Configuration files
+// only propose them.
+type Settings struct {
+	FeatureLevel    int    `json:"feature_level"`
+	MaxDriftMillis  int64  `json:"max_drift_ms"`
+	DedupMillis     int64  `json:"dedup_window_ms"`
+	TopicsMax       int    `json:"topics_max"`
+	TimersPerTick   int    `json:"timers_per_tick"`
+	IncarnationName string `json:"incarnation"`
+}

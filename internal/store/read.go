@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"signalbox/internal/eventlog"
+)
+
+const (
+	metaSpace    = "space"
+	metaSettings = "settings"
+)
+
+// get calls use with the value of a key, and reports whether there was one.
+func get(r pebble.Reader, key []byte, use func(value []byte) error) (bool, error) {
+	value, closer, err := r.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, readError(err)
+	}
+	err = use(value)
+	return true, errors.Join(err, closer.Close())
+}
+
+func readError(err error) error {
+	if pebble.IsCorruptionError(err) {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return fmt.Errorf("store: reading: %w", err)
+}
+
+// LoadSpace returns the space's state and settings; ok is false for a new store.
+func (s *Store) LoadSpace() (space Space, settings eventlog.Settings, ok bool, err error) {
+	ok, err = get(s.db, appendNameKey(nil, prefixMeta, metaSpace), func(b []byte) (err error) {
+		space, err = decodeSpace(b)
+		return err
+	})
+	if err != nil || !ok {
+		return space, settings, ok, err
+	}
+	found, err := get(s.db, appendNameKey(nil, prefixMeta, metaSettings), func(b []byte) error {
+		if err := json.Unmarshal(b, &settings); err != nil {
+			return fmt.Errorf("%w: settings: %w", ErrDamaged, err)
+		}
+		return nil
+	})
+	if err == nil && !found {
+		err = fmt.Errorf("%w: there is a space but there are no settings", ErrDamaged)
+	}
+	return space, settings, true, err
+}
+
+// LoadTopics calls each with every topic, deleted ones too.
+func (s *Store) LoadTopics(each func(Topic) error) error {
+	return scan(s.db, []byte{prefixName}, func(key, value []byte) error {
+		t, err := decodeName(string(key[1:]), value)
+		if err != nil {
+			return err
+		}
+		found, err := get(s.db, appendUint32Key(nil, prefixFigures, t.Number), func(b []byte) (err error) {
+			t.Figures, err = decodeFigures(b)
+			return err
+		})
+		if err == nil && !found {
+			err = fmt.Errorf("%w: topic %q has no figures", ErrDamaged, t.Name)
+		}
+		if err != nil {
+			return err
+		}
+		return each(t)
+	})
+}
+
+// scan calls each with every row whose key has the prefix.
+func scan(r pebble.Reader, prefix []byte, each func(key, value []byte) error) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := each(it.Key(), it.Value()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// closeIterator also reports the error that ended the iteration.
+func closeIterator(it *pebble.Iterator) error {
+	if err := it.Close(); err != nil {
+		return readError(err)
+	}
+	return nil
+}
+
+// Event calls use with the row of a position. The row is valid during the call.
+func (s *Store) Event(topic uint32, position uint64, use func(EventRow) error) (bool, error) {
+	return getEvent(s.db, topic, position, use)
+}
+
+func getEvent(r pebble.Reader, topic uint32, position uint64, use func(EventRow) error) (bool, error) {
+	return get(r, appendEventKey(nil, topic, position), func(b []byte) error {
+		row, err := DecodeEvent(b)
+		if err != nil {
+			return err
+		}
+		return use(row)
+	})
+}
+
+func getWinner(r pebble.Reader, topic uint32, key string) (row WinnerRow, ok bool, err error) {
+	var scratch [256]byte
+	ok, err = get(r, appendWinnerKey(scratch[:0], topic, key), func(b []byte) (err error) {
+		row, err = DecodeWinner(b)
+		return err
+	})
+	return row, ok, err
+}
+
+// errStop ends a scan early.
+var errStop = errors.New("stop")
+
+// Timers calls each with the timers in order of due time until it returns false.
+func (s *Store) Timers(each func(Timer) (more bool, err error)) error {
+	err := scan(s.db, []byte{prefixTimer}, func(key, value []byte) error {
+		t, err := decodeTimer(key, value)
+		if err != nil {
+			return err
+		}
+		more, err := each(t)
+		if err == nil && !more {
+			err = errStop
+		}
+		return err
+	})
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// Garbage returns the topic numbers to be reclaimed.
+func (s *Store) Garbage() (topics []uint32, err error) {
+	err = scan(s.db, []byte{prefixGarbage}, func(key, _ []byte) error {
+		topics = append(topics, binary.BigEndian.Uint32(key[1:]))
+		return nil
+	})
+	return topics, err
+}
+
+// MinuteAtOrBefore returns the first position of the latest recorded minute
+// that is not after the given one.
+func (s *Store) MinuteAtOrBefore(minute int64) (position uint64, ok bool, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{prefixMinute}, UpperBound: []byte{prefixMinute + 1}})
+	if err != nil {
+		return 0, false, readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	if !it.SeekLT(appendUint64Key(nil, prefixMinute, uint64(minute)+1)) {
+		return 0, false, nil
+	}
+	if len(it.Value()) != 8 {
+		return 0, false, fmt.Errorf("%w: a minute row has %d bytes", ErrDamaged, len(it.Value()))
+	}
+	return binary.BigEndian.Uint64(it.Value()), true, nil
+}
+
+// EventAtOrBefore calls use with the last committed row of a topic that is not
+// after the position.
+func (s *Store) EventAtOrBefore(topic uint32, position uint64, use func(position uint64, row EventRow) error) (ok bool, err error) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, 0), UpperBound: appendEventKey(nil, topic, position+1)})
+	if err != nil {
+		return false, readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	if !it.Last() {
+		return false, nil
+	}
+	row, err := DecodeEvent(it.Value())
+	if err != nil {
+		return false, err
+	}
+	return true, use(binary.BigEndian.Uint64(it.Key()[5:]), row)
+}
+
+// Events calls each with the committed rows after a position and up to
+// another, in order, until it returns false. A row is valid during the call.
+func (s *Store) Events(topic uint32, after, to uint64, each func(position uint64, row EventRow) (more bool, err error)) error {
+	return events(s.db, topic, after, to, each)
+}
+
+func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, EventRow) (bool, error)) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, after+1), UpperBound: appendEventKey(nil, topic, to+1)})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		row, err := DecodeEvent(it.Value())
+		if err != nil {
+			return err
+		}
+		more, err := each(binary.BigEndian.Uint64(it.Key()[5:]), row)
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
+// SeenByID returns the lowest position that an event id was first seen at in a
+// topic, whatever its source, in one generation.
+func (s *Store) SeenByID(generation, topic uint32, id [16]byte) (row SeenRow, ok bool, err error) {
+	err = scan(s.db, appendSeenKey(nil, generation, topic, id[:]), func(_, value []byte) error {
+		found, err := decodeSeen(value)
+		if err == nil && (!ok || found.Position < row.Position) {
+			row, ok = found, true
+		}
+		return err
+	})
+	return row, ok, err
+}
+
+// Events is the durable form of [Store.Events].
+func (v *View) Events(topic uint32, after, to uint64, each func(position uint64, row EventRow) (more bool, err error)) error {
+	return events(v.snapshot, topic, after, to, each)
+}
+
+// Event is the durable form of [Store.Event].
+func (v *View) Event(topic uint32, position uint64, use func(EventRow) error) (bool, error) {
+	return getEvent(v.snapshot, topic, position, use)
+}
+
+// Positions calls each with the positions of a topic in (after, to], without
+// reading the events, until it returns false.
+func (v *View) Positions(topic uint32, after, to uint64, each func(position uint64) (more bool)) (err error) {
+	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, after+1), UpperBound: appendEventKey(nil, topic, to+1)})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for ok := it.First(); ok && each(binary.BigEndian.Uint64(it.Key()[5:])); ok = it.Next() {
+	}
+	return nil
+}
+
+// Winner is the durable form of [Store.Winner].
+func (v *View) Winner(topic uint32, key string) (row WinnerRow, ok bool, err error) {
+	return getWinner(v.snapshot, topic, key)
+}
+
+// Winners calls each with every winner of a topic in key order.
+func (v *View) Winners(topic uint32, each func(key string, row WinnerRow) error) error {
+	return scan(v.snapshot, appendUint32Key(nil, prefixWinner, topic), func(key, value []byte) error {
+		row, err := DecodeWinner(value)
+		if err != nil {
+			return err
+		}
+		return each(string(key[5:]), row)
+	})
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package store keeps a space's state in one Pebble database: its keyspace
+// (keys.go), the layout of its rows, reading what is committed, and reading
+// what is durable.
+//
+// Two kinds of readers differ. Apply, the only writer, reads whatever it has
+// committed. Everybody else reads through a [View], which shows durable
+// commits only: a batch is visible in Pebble before its sync has ended, and
+// what a power cut could still take back must never be shown to anyone.
+//
+// It imports event only; what rows mean is decided in projector.
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+)
+
+// ErrDamaged marks stored bytes that cannot be what was written.
+var ErrDamaged = errors.New("store: damaged data")
+
+const (
+	// A reader steps over what supersession removed; in the memtable that
+	// residue stays until the flush, so it is kept small.
+	memtableBytes = 16 << 20
+	// Bloom filters answer most look-ups of new ids and keys without a read.
+	bloomBitsPerKey = 10
+)
+
+// Options say where a store is and how it reports.
+type Options struct {
+	Dir        string
+	FS         vfs.FS // nil: the machine's file system
+	Logger     *slog.Logger
+	CacheBytes int64 // block cache; 0: 128 MiB
+	ReadOnly   bool
+	// Fatal is called when a write or sync has failed and the state on disk is
+	// no longer known. It must not return.
+	Fatal func(message string)
+	// Damaged, if set, is told of a file in which a read has met damage.
+	Damaged func(file, detail string)
+}
+
+// Store is an open data directory. All methods are safe for concurrent use,
+// except that there is one committer at a time.
+type Store struct {
+	db   *pebble.DB
+	lock *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
+	// visible is held for writing from before a commit enters the memtable
+	// until it is durable and announced; see View.
+	visible sync.RWMutex
+}
+
+// Open opens or creates the data directory and takes its lock. It fails with
+// code store_locked, store_damaged or store_format.
+func Open(o Options) (*Store, error) {
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 128 << 20
+	}
+	options := &pebble.Options{
+		FS:                          o.FS,
+		Logger:                      &pebbleLogger{slog: o.Logger, fatal: o.Fatal},
+		FormatMajorVersion:          pebble.FormatNewest,
+		MemTableSize:                memtableBytes,
+		MemTableStopWritesThreshold: 8,
+		CacheSize:                   o.CacheBytes,
+		ReadOnly:                    o.ReadOnly,
+		ErrorIfNotExists:            o.ReadOnly,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
+		EventListener:               &pebble.EventListener{DataCorruption: o.corrupted},
+	}
+	for i := range options.Levels {
+		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+	}
+	return open(o, options)
+}
+
+// Close waits for background work and releases the lock.
+func (s *Store) Close() error {
+	err := s.db.Close()
+	if s.lock != nil {
+		err = errors.Join(err, s.lock.Close())
+	}
+	if err != nil {
+		return fmt.Errorf("store: closing: %w", err)
+	}
+	return nil
+}
+
+// Commit makes a batch durable, and then calls announce while no view can be
+// taken, so that the durable state and what is said about it change at once.
+func (s *Store) Commit(b *Batch, announce func()) error {
+	s.visible.Lock()
+	defer s.visible.Unlock()
+	if err := b.b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("store: committing: %w", err)
+	}
+	announce()
+	return nil
+}
+
+// Reclaim frees the space of rows that apply has declared gone. After a crash
+// they would still be declared gone, and be found again; it is synced so that
+// the number of unsynced records is known, see unsyncedRecordsMax.
+func (s *Store) Reclaim(b *Batch) error {
+	if err := b.b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("store: reclaiming: %w", err)
+	}
+	return nil
+}
+
+// View is a snapshot of durable commits. It must be closed soon: it holds back
+// the reclaiming of whatever is deleted while it is open.
+type View struct {
+	snapshot *pebble.Snapshot
+}
+
+// View takes a snapshot. During is called while no commit can become visible,
+// so that what it reads of the announced state belongs to the snapshot.
+func (s *Store) View(during func()) *View {
+	s.visible.RLock()
+	defer s.visible.RUnlock()
+	during()
+	return &View{snapshot: s.db.NewSnapshot()}
+}
+
+// Close releases the snapshot.
+func (v *View) Close() {
+	// A snapshot's Close fails only when it is called twice.
+	_ = v.snapshot.Close()
+}
+
+// DiskUsage is the number of bytes that the database occupies.
+func (s *Store) DiskUsage() uint64 { return s.db.Metrics().DiskSpaceUsage() }
+
+// Flush writes the memtable out, so that a reopened store has no log to replay.
+func (s *Store) Flush() error {
+	if err := s.db.Flush(); err != nil {
+		return fmt.Errorf("store: flushing: %w", err)
+	}
+	return nil
+}
+
+// pebbleLogger passes Pebble's own messages on: its failures are the
+// operator's concern, its chatter is not.
+type pebbleLogger struct {
+	slog  *slog.Logger
+	fatal func(string)
+}
+
+func (l *pebbleLogger) Infof(format string, args ...any) {}
+
+func (l *pebbleLogger) Errorf(format string, args ...any) {
+	if l.slog != nil {
+		l.slog.Error("storage", "detail", fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *pebbleLogger) Fatalf(format string, args ...any) {
+	message := fmt.Sprintf(format, args...)
+	if l.fatal != nil {
+		l.fatal(message)
+	}
+	panic("store: " + message)
+}
