@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package projector decides what proposals mean. It is a deterministic state
+// machine: it has no clock, no randomness, no goroutine and no network, and
+// whatever it consults (policies, limits, windows, log time) is state that
+// logged proposals have set. So the same proposals give the same state on
+// every machine, and how they are grouped into commits makes no difference.
+//
+// It assigns positions and decides everything that depends on order:
+// duplicates, preconditions, HLC drift and supersession, expiry, retention,
+// and the audit chain. All writes of one group go into one batch.
+//
+// It imports eventlog and store, and event.
+package projector
+
+import (
+	"errors"
+	"fmt"
+
+	"signalbox/event"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+)
+
+// FeatureLevel is what this code can apply. A log that was configured with a
+// higher one must not be opened by it.
+const FeatureLevel = 1
+
+// Outcomes of a verdict. Their numbers are part of the stored format.
+const (
+	Accepted   uint8 = 1
+	Superseded uint8 = 2
+	Duplicate  uint8 = 3
+)
+
+// Projector holds the state in memory that apply needs at once: the space, the
+// settings and the topics. It belongs to one goroutine.
+type Projector struct {
+	store    *store.Store
+	space    store.Space
+	settings eventlog.Settings
+	topics   map[string]*topic
+	numbers  map[uint32]*topic
+	overlay  overlay
+
+	batch   *store.Batch  // of the current group
+	lookup  *store.Lookup // what was committed before the current group
+	leaves  []byte        // of the current group
+	scratch []byte
+	applied []Applied
+	touched []*topic
+}
+
+// Result is what apply said about one proposal.
+type Result struct {
+	Err      *event.Error    // nil: it took effect, or was a repetition
+	Verdicts []store.Verdict // one for each entry
+	Replayed bool            // the verdicts are an earlier request's
+}
+
+// Applied is an event that was given a position.
+type Applied struct {
+	Topic        string
+	Position     uint64
+	HLC          event.HLC
+	ExpiryMillis int64 // Unix ms; 0: never
+	Flags        store.EventFlags
+	Replaces     uint64 // position of the event that it supersedes, or 0
+	Members      []byte
+}
+
+// Output is what applying a group produced. Nothing of it may be shown to
+// anyone before Batch is durable.
+type Output struct {
+	Taken   int // how many proposals from the front of the group
+	Batch   *store.Batch
+	Results []Result
+	Applied []Applied
+	Topics  []store.Topic // those that changed, as they are now
+	Space   store.Space
+	Due     bool // timers that were due are left for another tick
+}
+
+// Open loads the state. A new store has none: its first proposal must be a
+// control entry that configures it.
+func Open(s *store.Store) (*Projector, error) {
+	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, overlay: newOverlay()}
+	var err error
+	p.space, p.settings, _, err = s.LoadSpace()
+	if err != nil {
+		return nil, fmt.Errorf("projector: loading: %w", err)
+	}
+	if p.settings.FeatureLevel > FeatureLevel {
+		return nil, event.Errorf(event.CodeStoreFormat, "The data needs feature level %d and this version has %d. Start the newer version that wrote it.", p.settings.FeatureLevel, FeatureLevel)
+	}
+	err = s.LoadTopics(func(t store.Topic) error {
+		p.addTopic(&topic{Topic: t})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("projector: loading topics: %w", err)
+	}
+	return p, nil
+}
+
+// Configured reports whether the space has been configured.
+func (p *Projector) Configured() bool { return p.settings.FeatureLevel > 0 }
+
+// Settings returns the settings in force.
+func (p *Projector) Settings() eventlog.Settings { return p.settings }
+
+// Space returns the space's state as of the last applied group.
+func (p *Projector) Space() store.Space { return p.space }
+
+// Topics returns all topics, deleted ones too, in no particular order.
+func (p *Projector) Topics() []store.Topic {
+	out := make([]store.Topic, 0, len(p.topics))
+	for _, t := range p.topics {
+		out = append(out, t.Topic)
+	}
+	return out
+}
+
+// Apply applies proposals from the front of group, as many as may share a
+// commit. The caller commits the batch before it calls Apply again. An error
+// means that the state is not what it must be, and ends the process.
+func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
+	if p.lookup, err = p.store.NewLookup(); err != nil {
+		return Output{}, fmt.Errorf("projector: %w", err)
+	}
+	defer func() { err = errors.Join(err, p.lookup.Close()) }()
+	p.batch = p.store.NewBatch()
+	p.leaves, p.applied, p.touched = nil, nil, p.touched[:0]
+	p.overlay.reset()
+	firstLeaf := p.space.Leaves
+	out.Results = make([]Result, 0, len(group))
+	for _, proposal := range group {
+		// A proposal that scans rows reads what is committed, so nothing may
+		// stand before it in its batch.
+		if scans(proposal) && out.Taken > 0 {
+			break
+		}
+		result, err := p.apply(proposal, &out)
+		if err != nil {
+			return Output{}, fmt.Errorf("projector: applying proposal %d: %w", proposal.Sequence, err)
+		}
+		out.Results = append(out.Results, result)
+		out.Taken++
+	}
+	for _, t := range p.touched {
+		p.batch.SetFigures(t.Number, &t.Figures)
+		out.Topics = append(out.Topics, t.Topic)
+		t.touched = false
+	}
+	if len(p.leaves) > 0 {
+		p.batch.SetLeaves(firstLeaf, p.leaves)
+	}
+	p.batch.SetSpace(&p.space)
+	out.Batch, out.Applied, out.Space = p.batch, p.applied, p.space
+	return out, nil
+}
+
+func scans(p *eventlog.Proposal) bool {
+	return p.Kind == eventlog.KindTick || p.Kind == eventlog.KindControl && p.Control.Op == eventlog.OpRetire
+}
+
+// ErrRepeated is the cause of the refusal of a proposal that was applied before.
+var ErrRepeated = errors.New("the proposal was applied before")
+
+func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, error) {
+	if proposal.Sequence <= p.space.Sequence {
+		return Result{Err: event.AsError(ErrRepeated)}, nil
+	}
+	p.space.Sequence = proposal.Sequence
+	switch proposal.Kind {
+	case eventlog.KindEvents:
+		return p.events(proposal)
+	case eventlog.KindControl:
+		return p.control(proposal)
+	case eventlog.KindTick:
+		due, err := p.tick(proposal.AdmittedMillis)
+		out.Due = due
+		return Result{}, err
+	case eventlog.KindRefusal:
+		p.refusalLeaf(proposal.Topic, proposal.RefusedCode)
+		return Result{}, nil
+	case eventlog.KindProbe:
+		return Result{}, nil
+	}
+	return Result{}, fmt.Errorf("a proposal of unknown kind %d", proposal.Kind)
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector
+
+import (
+	"signalbox/internal/store"
+)
+
+// tick moves log time forward, and does what is due, at most a portion of it.
+// It reports whether something that is due was left over.
+func (p *Projector) tick(millis int64) (due bool, err error) {
+	p.space.LogMillis = max(p.space.LogMillis, millis)
+	p.rotate()
+	return p.fireTimers()
+}
+
+// rotate begins a new generation of deduplication records once the current one
+// is a window old. Look-ups see two generations, so a record is found for at
+// least a whole window; its own time decides the rest.
+func (p *Projector) rotate() {
+	if p.space.GenerationMillis == 0 {
+		p.space.GenerationMillis = p.space.LogMillis
+	}
+	if p.space.LogMillis-p.space.GenerationMillis < p.settings.DedupMillis {
+		return
+	}
+	if p.space.Generation > 0 {
+		p.batch.DeleteGeneration(p.space.Generation - 1)
+	}
+	p.space.Generation++
+	p.space.GenerationMillis = p.space.LogMillis
+}
+
+func (p *Projector) fireTimers() (due bool, err error) {
+	var fired []store.Timer
+	err = p.store.Timers(func(t store.Timer) (bool, error) {
+		if t.DueMillis > p.space.LogMillis {
+			return false, nil
+		}
+		if len(fired) == p.settings.TimersPerTick {
+			due = true
+			return false, nil
+		}
+		fired = append(fired, t)
+		return true, nil
+	})
+	if err != nil || len(fired) == 0 {
+		return due, err
+	}
+	// Before the timers that firing arms, for a range delete removes what
+	// stands before it in the batch.
+	p.batch.DeleteTimers(fired[len(fired)-1])
+	for _, timer := range fired {
+		t := p.numbers[timer.Topic]
+		if t == nil {
+			continue // the topic was deleted
+		}
+		if timer.Kind == store.TimerExpire {
+			err = p.expire(t, timer)
+		} else {
+			err = p.purge(t, timer)
+		}
+		if err != nil {
+			return due, err
+		}
+	}
+	return due, nil
+}
+
+// expire removes an event whose expirytime has come. In a compacted topic its
+// row stays for delete_retention and guards the key against older values.
+func (p *Projector) expire(t *topic, timer store.Timer) error {
+	if timer.Position <= t.RetiredTo {
+		return nil
+	}
+	var key string
+	var tombstone bool
+	found, err := p.store.Event(t.Number, timer.Position, func(row store.EventRow) error {
+		key, tombstone = string(row.Key), row.Flags&store.EventTombstone != 0
+		return nil
+	})
+	if err != nil || !found {
+		return err // it was superseded
+	}
+	p.batch.DeleteEvent(t.Number, timer.Position)
+	p.touch(t)
+	if !t.Policy.Compacts() {
+		return nil // the figures of such a topic count up to what was retired
+	}
+	winner, ok, err := p.winner(t, key)
+	if err != nil || !ok || winner.Position != timer.Position {
+		return err
+	}
+	t.Events--
+	t.Retained -= uint64(winner.Size)
+	if tombstone {
+		t.RemovedTo = max(t.RemovedTo, timer.Position)
+	} else {
+		t.Keys--
+		t.Tombstones++
+		p.batch.SetTimer(store.Timer{
+			DueMillis: p.space.LogMillis + t.Policy.DeleteRetention.Std().Milliseconds(),
+			Topic:     t.Number, Position: timer.Position, Kind: store.TimerPurge, Key: key,
+		})
+	}
+	winner.Flags |= store.WinnerHidden
+	p.setWinner(t, key, winner)
+	return nil
+}
+
+// purge forgets a tombstone, or a winner that expired, if nothing newer won
+// since.
+func (p *Projector) purge(t *topic, timer store.Timer) error {
+	winner, ok, err := p.winner(t, timer.Key)
+	if err != nil || !ok || winner.Position != timer.Position {
+		return err
+	}
+	if winner.Flags&store.WinnerHidden == 0 {
+		p.batch.DeleteEvent(t.Number, timer.Position)
+		t.Events--
+		t.Retained -= uint64(winner.Size)
+		t.RemovedTo = max(t.RemovedTo, timer.Position)
+	}
+	p.forget(t, timer.Key, &winner)
+	return nil
+}

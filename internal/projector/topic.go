@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"signalbox/event"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+)
+
+// topic is a topic in memory. Its row is written with the commit that changes it.
+type topic struct {
+	store.Topic
+	touched bool
+}
+
+// empty reports whether nothing is kept of it, so that what its rows mean may change.
+func (t *topic) empty() bool { return t.Events == 0 && t.Keys == 0 && t.Tombstones == 0 }
+
+func (p *Projector) addTopic(t *topic) {
+	p.topics[t.Name] = t
+	p.numbers[t.Number] = t
+}
+
+// touch has the topic's figures written with the current group.
+func (p *Projector) touch(t *topic) {
+	if !t.touched {
+		t.touched = true
+		p.touched = append(p.touched, t)
+	}
+}
+
+// ensure returns the topic of a name, bringing it into being with the defaults.
+// The caller has checked admissible.
+func (p *Projector) ensure(name string, policy event.Policy) *topic {
+	t := p.topics[name]
+	if t != nil && !t.Deleted {
+		return t
+	}
+	if t == nil {
+		p.space.TopicLast++
+		t = &topic{Topic: store.Topic{Name: name, Number: p.space.TopicLast}}
+		p.addTopic(t)
+	}
+	t.Deleted, t.Policy = false, policy
+	p.batch.SetName(&t.Topic)
+	p.touch(t)
+	return t
+}
+
+// admissible reports why a topic of this name cannot come into being.
+func (p *Projector) admissible(name string) *event.Error {
+	if p.topics[name] == nil && len(p.topics) >= p.settings.TopicsMax {
+		return event.Errorf(event.CodeTopicLimit, "There are %d topics, which is the limit. Delete topics that are no longer used.", len(p.topics))
+	}
+	return nil
+}
+
+func (p *Projector) control(proposal *eventlog.Proposal) (Result, error) {
+	c := &proposal.Control
+	refused, err := p.change(c)
+	if err != nil {
+		return Result{}, err
+	}
+	if refused != nil {
+		p.refusalLeaf(c.Topic, string(refused.Code))
+		return Result{Err: refused}, nil
+	}
+	body, err := json.Marshal(c)
+	if err != nil {
+		return Result{}, fmt.Errorf("a control entry does not encode: %w", err)
+	}
+	p.chain(leaf{kind: leafControl, topic: c.Topic, body: sha256.Sum256(body)})
+	return Result{}, nil
+}
+
+func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
+	switch c.Op {
+	case eventlog.OpConfigure:
+		p.configure(*c.Settings)
+		return nil, nil
+	case eventlog.OpPutTopic:
+		return p.putTopic(c.Topic, *c.Policy), nil
+	case eventlog.OpDeleteTopic:
+		return p.deleteTopic(c.Topic), nil
+	case eventlog.OpRetire:
+		return nil, p.retire(c.Topic, c.RetireTo)
+	}
+	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
+}
+
+func (p *Projector) configure(s eventlog.Settings) {
+	p.settings = s
+	p.batch.SetSettings(s)
+}
+
+func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
+	if err := p.admissible(name); err != nil {
+		return err
+	}
+	t := p.ensure(name, policy)
+	if !t.empty() && (policy.Compacts() != t.Policy.Compacts() || policy.KeyFrom != t.Policy.KeyFrom) {
+		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` cannot change. Delete the topic first, or use another one.", name)
+	}
+	t.Policy = policy
+	p.batch.SetName(&t.Topic)
+	p.touch(t)
+	return nil
+}
+
+// deleteTopic gives the name a new number, so that the rows under the old one
+// can be reclaimed at leisure and no timer or cursor can find them again.
+func (p *Projector) deleteTopic(name string) *event.Error {
+	t := p.topics[name]
+	if t == nil || t.Deleted {
+		return unknownTopic(name)
+	}
+	p.batch.SetGarbage(t.Number)
+	delete(p.numbers, t.Number)
+	p.space.TopicLast++
+	t.Number, t.Deleted, t.Policy = p.space.TopicLast, true, event.Policy{}
+	t.Figures = store.Figures{
+		RemovedTo:  max(t.RemovedTo, t.Last),
+		Floor:      max(t.Floor, t.HighestHLC),
+		HighestHLC: t.HighestHLC,
+	}
+	p.numbers[t.Number] = t
+	p.batch.SetName(&t.Topic)
+	p.touch(t)
+	return nil
+}
+
+func unknownTopic(name string) *event.Error {
+	return event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name)
+}
+
+// retireRowsMax bounds the rows that one retire entry may touch in a compacted
+// topic, and with them the time that apply is held up.
+const retireRowsMax = 1000
+
+// retire removes everything up to a position that retention no longer keeps.
+// The cleaner proposes it; what may go is decided here, from log time.
+func (p *Projector) retire(name string, to uint64) error {
+	t := p.topics[name]
+	if t == nil || t.Deleted || !t.Policy.Deletes() || t.Policy.Retention == nil || to <= t.RetiredTo {
+		return nil
+	}
+	cutoff := p.space.LogMillis - t.Policy.Retention.Std().Milliseconds()
+	var last store.EventRow
+	found, err := p.store.EventAtOrBefore(t.Number, to, func(position uint64, row store.EventRow) error {
+		last, to = row, position
+		return nil
+	})
+	if err != nil || !found || to <= t.RetiredTo || last.LogMillis > cutoff {
+		return err
+	}
+	if t.Policy.Compacts() {
+		if to, err = p.retireKeys(t, to); err != nil {
+			return err
+		}
+	} else {
+		t.Events, t.Retained = t.Count-last.Count, t.Bytes-last.Bytes
+	}
+	t.RetiredTo = max(t.RetiredTo, to)
+	t.RemovedTo = max(t.RemovedTo, to)
+	p.touch(t)
+	return nil
+}
+
+// retireKeys forgets the keys whose winner is not after to, and returns how
+// far it got. Their rows guarded the keys; the floor does so from now on.
+func (p *Projector) retireKeys(t *topic, to uint64) (reached uint64, err error) {
+	rows := 0
+	err = p.store.Events(t.Number, t.RetiredTo, to, func(position uint64, row store.EventRow) (bool, error) {
+		key := string(row.Key)
+		winner, ok, err := p.winner(t, key)
+		if err != nil {
+			return false, err
+		}
+		if ok && winner.Position == position {
+			p.forget(t, key, &winner)
+			t.Events--
+			t.Retained -= uint64(winner.Size)
+		}
+		reached = position
+		rows++
+		return rows < retireRowsMax, nil
+	})
+	return reached, err
+}
+
+// forget removes the row of a key; the floor takes over.
+func (p *Projector) forget(t *topic, key string, winner *store.WinnerRow) {
+	p.batch.DeleteWinner(t.Number, key)
+	p.overlay.winners.put(winnerKey{t.Number, key}, store.WinnerRow{})
+	t.Floor = max(t.Floor, winner.HLC)
+	if winner.Flags == 0 {
+		t.Keys--
+	} else {
+		t.Tombstones--
+	}
+	p.touch(t)
+}
