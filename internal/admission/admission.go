@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package admission prepares events for the log. It does the expensive work
+// (encoding for delivery, hashing) on the caller's goroutine, and it may only
+// refuse early: it reads no state that depends on order, so what a topic's
+// policy asks is checked in apply.
+//
+// It imports event and eventlog.
+package admission
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"strconv"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/eventlog"
+)
+
+// Admit prepares the events of one request at the given admission time, Unix
+// milliseconds on the log's clock.
+func Admit(events []*event.Event, nowMillis int64) ([]eventlog.Entry, error) {
+	salts := make([]byte, 16*len(events))
+	// Read never returns an error: it ends the process if the system has no
+	// randomness.
+	_, _ = rand.Read(salts)
+	recorded := event.StringValue(formatMillis(nowMillis))
+	entries := make([]eventlog.Entry, len(events))
+	for i, ev := range events {
+		entry := &entries[i]
+		copy(entry.Salt[:], salts[16*i:])
+		if err := admit(entry, ev, nowMillis, recorded); err != nil {
+			return nil, err
+		}
+	}
+	return entries, nil
+}
+
+func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded event.Value) error {
+	entry.ID, entry.Source = ev.ID(), ev.Source()
+	entry.Key, entry.HasKey = ev.Key()
+	entry.HLC = ev.HLC()
+	entry.WireBytes = uint32(ev.WireBytes())
+	entry.Identity = eventlog.IdentityHash{ID: event.HashID(entry.ID), Source: event.HashSource(entry.Source)}
+	content := ev.ContentHash()
+	copy(entry.Content[:], content[:])
+
+	var room [2]event.Attribute
+	added := room[:0]
+	if _, ok := ev.Attribute("recordedtime"); !ok {
+		added = append(added, event.Attribute{Name: "recordedtime", Value: recorded})
+	}
+	expires, relative, err := expiry(ev, nowMillis)
+	if err != nil {
+		return err
+	}
+	entry.ExpiryMillis = expires
+	if relative {
+		added = append(added, event.Attribute{Name: "expirytime", Value: event.StringValue(formatMillis(expires))})
+	}
+	members, offset, length := ev.AppendMembers(make([]byte, 0, ev.WireBytes()+96), added...)
+	entry.Members, entry.DataOffset, entry.DataLength = members, uint32(offset), uint32(length)
+	entry.Flags = flags(ev, members)
+
+	h := sha256.New()
+	h.Write(entry.Salt[:])
+	h.Write(members)
+	h.Sum(entry.Body[:0])
+	return nil
+}
+
+func flags(ev *event.Event, members []byte) (f eventlog.EntryFlags) {
+	if _, claim := ev.Attribute("dataref"); !claim && ev.DataKind() == event.NoData {
+		f |= eventlog.FlagBare
+	}
+	if ev.DataKind() == event.JSONData {
+		f |= eventlog.FlagJSON
+	}
+	if event.NeedsLineFold(members) {
+		f |= eventlog.FlagFold
+	}
+	return f
+}
+
+// expiry returns when the event expires, and whether that was said relative to
+// admission (`expiry`, seconds) and not as `expirytime`.
+func expiry(ev *event.Event, nowMillis int64) (millis int64, relative bool, err error) {
+	at, absolute := ev.Attribute("expirytime")
+	after, relative := ev.Attribute("expiry")
+	switch {
+	case absolute && relative:
+		return 0, false, event.Errorf(event.CodeExpiryInvalid, "The event has both `expirytime` and `expiry`. Give one of them.").With("expiry")
+	case absolute:
+		t, err := time.Parse(time.RFC3339, at.String())
+		if err != nil || t.UnixMilli() <= 0 {
+			return 0, false, event.Errorf(event.CodeExpiryInvalid, "`expirytime` %q is not an RFC 3339 time after 1970.", at.String()).With("expirytime")
+		}
+		return t.UnixMilli(), false, nil
+	case relative:
+		seconds, err := strconv.ParseInt(after.String(), 10, 32)
+		if err != nil || seconds < 1 {
+			return 0, false, event.Errorf(event.CodeExpiryInvalid, "`expiry` %q is not a number of seconds from 1 on.", after.String()).With("expiry")
+		}
+		return nowMillis + seconds*1000, true, nil
+	}
+	return 0, false, nil
+}
+
+func formatMillis(ms int64) string {
+	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+}

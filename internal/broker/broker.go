@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package broker joins the stages: what is published is admitted, ordered,
+// applied, made durable, answered, and offered to readers. Publish and the
+// apply loop (apply.go) read in that order, and that order is the contract:
+// nothing is answered or shown before it is durable.
+//
+// Transports see this package, identity and event; it imports every stage and
+// no transport.
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+	"signalbox/internal/dispatch"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/identity"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// Options say where a broker keeps its data and how it behaves.
+type Options struct {
+	Dir    string
+	FS     vfs.FS // nil: the machine's file system
+	Clock  Clock  // nil: the machine's clock
+	Logger *slog.Logger
+	// MinFree is how many bytes must be free on the data directory's volume;
+	// below it publishes are refused while reading, deleting and reclaiming go
+	// on. 0 turns the check off.
+	MinFree uint64
+	// MaxDrift is how far a producer's HLC may be ahead. 0: 500 ms.
+	MaxDrift time.Duration
+	// DedupWindow is how long an event's id is remembered. 0: 24 h.
+	DedupWindow time.Duration
+	// CleanEvery is how often retention is looked after. 0: 10 s.
+	CleanEvery time.Duration
+	// Fatal is called when the state on disk is no longer known; it must end
+	// the process. nil: panic.
+	Fatal func(message string)
+	// Tap, if set, gets each proposal before it is applied, in order. Tests use
+	// it to apply the same proposals afresh.
+	Tap func(*eventlog.Proposal)
+}
+
+func (o *Options) fill() {
+	if o.Clock == nil {
+		o.Clock = systemClock{}
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.MaxDrift == 0 {
+		o.MaxDrift = 500 * time.Millisecond
+	}
+	if o.DedupWindow == 0 {
+		o.DedupWindow = 24 * time.Hour
+	}
+	if o.CleanEvery == 0 {
+		o.CleanEvery = 10 * time.Second
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(message string) { panic("broker: " + message) }
+	}
+}
+
+// topicsMax bounds the topics of a space, each of which takes memory.
+const topicsMax = 1_000_000
+
+// timersPerTick bounds what one tick does, and so how long it holds up apply.
+const timersPerTick = 1000
+
+// Broker is one space. All methods are safe for concurrent use.
+type Broker struct {
+	options   Options
+	logger    *slog.Logger
+	clock     *logClock
+	store     *store.Store
+	log       *eventlog.Embedded
+	projector *projector.Projector // owned by the apply loop
+	dispatch  *dispatch.Dispatch
+	disk      *diskWatch
+	refusals  *refusals
+	ready     probe
+
+	leftover atomic.Bool // timers that are due were left by the last tick
+
+	draining     chan struct{}
+	drainOnce    sync.Once
+	stop         chan struct{}  // closed by Close
+	background   sync.WaitGroup // ticker, cleaner, disk watch
+	applyStopped chan struct{}
+	closeOnce    sync.Once
+	closeErr     error
+}
+
+// Open opens the data directory, configures a new one, and starts the apply
+// loop. It fails with code store_locked, store_damaged or store_format.
+func Open(o Options) (*Broker, error) {
+	o.fill()
+	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal})
+	if err != nil {
+		return nil, err
+	}
+	b, err := start(o, s)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return b, nil
+}
+
+func start(o Options, s *store.Store) (*Broker, error) {
+	p, err := projector.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	b := &Broker{
+		options: o, logger: o.Logger, store: s, projector: p,
+		clock: newLogClock(o.Clock, p.Space().LogMillis),
+		log:   eventlog.NewEmbedded(p.Space().Sequence),
+		disk:  newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
+
+		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
+	}
+	b.refusals = newRefusals(b)
+	if err := b.configure(); err != nil {
+		return nil, err
+	}
+	b.dispatch = dispatch.New(dispatch.Options{
+		Store: s, Incarnation: p.Settings().IncarnationName, Now: b.clock.Millis,
+		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(),
+	})
+	if skew := b.clock.Skew(); skew < -time.Minute {
+		b.logger.Warn("the wall clock is behind the log: time goes on from the log's, and follows the wall clock slowly", "behind", -skew)
+	}
+	go b.applyLoop()
+	b.background.Go(b.tickLoop)
+	b.background.Go(b.cleanLoop)
+	b.background.Go(func() { b.disk.loop(b.stop) })
+	return b, nil
+}
+
+// configure proposes the settings if the log has none, or others. It runs
+// before the apply loop, through the same projector.
+func (b *Broker) configure() error {
+	want := b.projector.Settings()
+	if !b.projector.Configured() {
+		want.IncarnationName = newIncarnation()
+	}
+	want.FeatureLevel = projector.FeatureLevel
+	want.MaxDriftMillis = b.options.MaxDrift.Milliseconds()
+	want.DedupMillis = b.options.DedupWindow.Milliseconds()
+	want.TopicsMax, want.TimersPerTick = topicsMax, timersPerTick
+	if want == b.projector.Settings() {
+		return nil
+	}
+	now := b.clock.Millis()
+	group := []*eventlog.Proposal{
+		{Kind: eventlog.KindTick, AdmittedMillis: now},
+		{Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{Op: eventlog.OpConfigure, Settings: &want}},
+	}
+	if !b.projector.Configured() {
+		group = group[1:] // a tick consults the settings
+	}
+	b.stamp(group)
+	out, err := b.projector.Apply(group)
+	if err != nil {
+		return fmt.Errorf("broker: configuring: %w", err)
+	}
+	defer out.Batch.Close()
+	if err := b.store.Commit(out.Batch, func() {}); err != nil {
+		return fmt.Errorf("broker: configuring: %w", err)
+	}
+	return nil
+}
+
+// stamp gives a group its place in the log.
+func (b *Broker) stamp(group []*eventlog.Proposal) {
+	b.log.Stamp(group)
+	if b.options.Tap != nil {
+		for _, p := range group {
+			b.options.Tap(p)
+		}
+	}
+}
+
+// newIncarnation draws the name that tells this log's cursors from others'.
+func newIncarnation() string {
+	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
+	var raw [8]byte
+	// Read never returns an error: it ends the process if the system has no
+	// randomness.
+	_, _ = rand.Read(raw[:])
+	for i := range raw {
+		raw[i] = alphabet[int(raw[i])%len(alphabet)]
+	}
+	return string(raw[:])
+}
+
+// Drain begins the shutdown: publishes are refused, and readers are told to
+// end their streams.
+func (b *Broker) Drain() { b.drainOnce.Do(func() { close(b.draining) }) }
+
+// Draining is closed when the shutdown has begun.
+func (b *Broker) Draining() <-chan struct{} { return b.draining }
+
+// Close applies what is queued, answers it, and closes the data directory.
+// Readers must be closed before.
+func (b *Broker) Close() error {
+	b.closeOnce.Do(func() {
+		b.Drain()
+		close(b.stop)
+		b.background.Wait()
+		b.log.Close()
+		<-b.applyStopped
+		b.closeErr = errors.Join(b.store.Flush(), b.store.Close())
+	})
+	return b.closeErr
+}
+
+// Read opens a reader; see [dispatch.Dispatch.Open]. It must be closed.
+func (b *Broker) Read(req ReadRequest) (*dispatch.Reader, error) {
+	return b.dispatch.Open(dispatch.Spec(req))
+}
+
+// ReadRequest says what to read, and from where.
+type ReadRequest dispatch.Spec
+
+// Head is the cursor of the last durable event.
+func (b *Broker) Head() event.Cursor { return b.dispatch.Head() }
+
+// LogMillis is the time by which streams drop expired events, Unix ms.
+func (b *Broker) LogMillis() int64 { return b.dispatch.LogMillis() }
+
+// OpenState opens the state of compacted topics; see [dispatch.State]. It must
+// be closed.
+func (b *Broker) OpenState(patterns []event.Pattern) (*dispatch.State, error) {
+	return b.dispatch.OpenState(patterns)
+}
+
+// StateKey returns the winner of a key.
+func (b *Broker) StateKey(topic, key string) (dispatch.Delivery, error) {
+	return b.dispatch.StateKey(topic, key)
+}
+
+// Digest returns the digest of a compacted topic.
+func (b *Broker) Digest(ctx context.Context, topic string) (dispatch.Digest, error) {
+	return b.dispatch.Digest(ctx, topic)
+}
+
+// Refused tells the broker of a request that a transport refused before it
+// became a proposal. It is counted, and logged within limits.
+func (b *Broker) Refused(p identity.Principal, topic string, err *event.Error) {
+	b.refusals.add(p, topic, err.Code)
+}

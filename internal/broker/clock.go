@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Clock is where the broker reads time.
+type Clock interface {
+	// Wall is the machine's wall clock, which people and NTP may step.
+	Wall() time.Time
+	// Mono is the time since some fixed moment; nobody can step it.
+	Mono() time.Duration
+}
+
+// systemClock is the machine's clock. Its monotonic reading goes on while the
+// machine sleeps, so that a suspended broker wakes with the right time.
+type systemClock struct{}
+
+func (systemClock) Wall() time.Time { return time.Now() }
+
+func (systemClock) Mono() time.Duration {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		panic("broker: the system has no boot-time clock: " + err.Error())
+	}
+	return time.Duration(t.Nano())
+}
+
+// slewPer is how gently log time follows a wall clock that was stepped: by one
+// part in a hundred. A 60 s expiry so stays within its 2 s of tolerance.
+const slewPer = 100
+
+// logClock is the clock of log time: it begins at the wall clock (or at the
+// log's own time, if that is later), advances monotonically, never goes
+// backwards, and is slewed towards the wall clock.
+type logClock struct {
+	source Clock
+
+	mu   sync.Mutex
+	now  time.Duration // Unix time; guarded by mu
+	mono time.Duration // reading at which it was now; guarded by mu
+	told int64         // the last answer; guarded by mu
+}
+
+func newLogClock(source Clock, logMillis int64) *logClock {
+	start := max(time.Duration(source.Wall().UnixNano()), time.Duration(logMillis)*time.Millisecond)
+	return &logClock{source: source, now: start, mono: source.Mono()}
+}
+
+// Millis returns the time as Unix milliseconds.
+func (c *logClock) Millis() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mono := c.source.Mono()
+	elapsed := max(mono-c.mono, 0)
+	if elapsed < time.Millisecond { // too short to slew: it would vanish in rounding
+		c.told = max(c.told, (c.now + elapsed).Milliseconds())
+		return c.told
+	}
+	ahead := c.now + elapsed - time.Duration(c.source.Wall().UnixNano())
+	slew := min(max(ahead, -elapsed/slewPer), elapsed/slewPer)
+	c.now += elapsed - slew
+	c.mono = mono
+	c.told = max(c.told, c.now.Milliseconds())
+	return c.told
+}
+
+// Skew is how far the wall clock is from log time.
+func (c *logClock) Skew() time.Duration {
+	millis := c.Millis()
+	return time.Duration(c.source.Wall().UnixNano()) - time.Duration(millis)*time.Millisecond
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+)
+
+// diskPoll is how often the free space is looked at. What can be written in
+// between must fit into min_free.
+const diskPoll = 250 * time.Millisecond
+
+// diskWatch refuses publishes before the volume is full: a full disk cannot be
+// survived, for then nothing can be written that would free space.
+type diskWatch struct {
+	fs      vfs.FS
+	dir     string
+	minFree uint64
+	logger  *slog.Logger
+	free    atomic.Uint64
+	full    atomic.Bool
+}
+
+func newDiskWatch(fs vfs.FS, dir string, minFree uint64, logger *slog.Logger) *diskWatch {
+	if fs == nil {
+		fs = vfs.Default
+	}
+	w := &diskWatch{fs: fs, dir: dir, minFree: minFree, logger: logger}
+	w.look()
+	return w
+}
+
+func (w *diskWatch) loop(stop <-chan struct{}) {
+	if w.minFree == 0 {
+		return
+	}
+	poll := time.NewTicker(diskPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-poll.C:
+			w.look()
+		}
+	}
+}
+
+func (w *diskWatch) look() {
+	if w.minFree == 0 {
+		return
+	}
+	usage, err := w.fs.GetDiskUsage(w.dir)
+	if err != nil {
+		return // the file system cannot tell, as one in memory
+	}
+	w.free.Store(usage.AvailBytes)
+	full := usage.AvailBytes < w.minFree
+	if w.full.Swap(full) == full {
+		return
+	}
+	if full {
+		w.logger.Error("publishes are refused: the disk is nearly full", "free_bytes", usage.AvailBytes, "min_free_bytes", w.minFree)
+	} else {
+		w.logger.Info("publishes are accepted again: the disk has room", "free_bytes", usage.AvailBytes)
+	}
+}
+
+func (w *diskWatch) check() error {
+	if !w.full.Load() {
+		return nil
+	}
+	return event.Errorf(event.CodeDiskFull, "The broker's disk has %d bytes free and keeps %d in reserve. Free space, shorten a topic's retention, or delete topics.", w.free.Load(), w.minFree).
+		Fact("free_bytes", w.free.Load()).Fact("min_free_bytes", w.minFree)
+}

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+)
+
+const (
+	tickPoll     = 100 * time.Millisecond // how soon a due timer is noticed
+	tickInterval = 1000                   // ms of log time between two ticks
+)
+
+// tickLoop proposes a tick when a timer is due: at most one a second, none
+// when nothing is pending, but one at once while a tick has left something over.
+func (b *Broker) tickLoop() {
+	poll := time.NewTicker(tickPoll)
+	defer poll.Stop()
+	last := int64(0)
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-poll.C:
+		}
+		now := b.clock.Millis()
+		b.refusals.flush(now)
+		due, err := b.timerDue(now)
+		if err != nil {
+			b.options.Fatal(err.Error())
+			return
+		}
+		for due && (now >= last+tickInterval || b.leftover.Load()) {
+			last = now
+			tick := &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}
+			if _, err := b.propose(context.Background(), tick); err != nil {
+				break // the log is closing
+			}
+			due = b.leftover.Load()
+		}
+	}
+}
+
+func (b *Broker) timerDue(now int64) (due bool, err error) {
+	err = b.store.Timers(func(t store.Timer) (bool, error) {
+		due = t.DueMillis <= now
+		return false, nil
+	})
+	return due, err
+}
+
+// cleanLoop looks after retention and reclaims the space of what is gone. It
+// only finds candidates; whether something goes is decided in apply.
+func (b *Broker) cleanLoop() {
+	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
+	every := time.NewTicker(b.options.CleanEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-every.C:
+		}
+		if err := c.clean(); err != nil && !errors.Is(err, context.Canceled) {
+			b.logger.Error("cleaning failed", "err", err)
+			b.options.Fatal(err.Error())
+			return
+		}
+	}
+}
+
+// cleaner remembers where it need not look again. All of it may be lost.
+type cleaner struct {
+	b         *Broker
+	next      map[uint32]check  // by topic number
+	reclaimed map[uint32]uint64 // up to which position, by topic number
+}
+
+// check is when a topic's oldest event will be old enough, if its retention
+// stays the same.
+type check struct {
+	millis    int64
+	retention int64
+}
+
+const (
+	// cleanRowsMax bounds one pass over a topic; the rest waits for the next.
+	cleanRowsMax = 50_000
+	// Deleting a range costs every later read a little, so it is done for
+	// something.
+	reclaimBytesMin = 4 << 20
+	reclaimShareMin = 8 // at least one part in so many of what is retained
+)
+
+func (c *cleaner) clean() error {
+	if err := c.collectGarbage(); err != nil {
+		return err
+	}
+	for _, t := range c.b.dispatch.Topics() {
+		if !t.Policy.Deletes() || t.Policy.Retention == nil {
+			continue
+		}
+		if err := c.retire(&t); err != nil {
+			return err
+		}
+		if err := c.reclaim(t.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// retire proposes to remove what is older than the topic's retention.
+func (c *cleaner) retire(t *store.Topic) error {
+	retention := t.Policy.Retention.Std().Milliseconds()
+	now := c.b.clock.Millis()
+	if known, ok := c.next[t.Number]; ok && known.retention == retention && now < known.millis {
+		return nil
+	}
+	cutoff := now - retention
+	to, oldest, rows := uint64(0), now, 0
+	err := c.b.store.Events(t.Number, t.RetiredTo, t.Last, func(position uint64, row store.EventRow) (bool, error) {
+		if row.LogMillis > cutoff {
+			oldest = row.LogMillis
+			return false, nil
+		}
+		to = position
+		rows++
+		oldest = row.LogMillis // if the pass ends here, there is more
+		return rows < cleanRowsMax, nil
+	})
+	if err != nil {
+		return err
+	}
+	c.next[t.Number] = check{millis: oldest + retention, retention: retention}
+	if to == 0 {
+		return nil
+	}
+	// Retention is measured in log time, which may be behind the clock.
+	for _, p := range []*eventlog.Proposal{
+		{Kind: eventlog.KindTick, AdmittedMillis: now},
+		{Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}},
+	} {
+		if _, err := c.b.propose(context.Background(), p); err != nil {
+			return nil // the log is closing
+		}
+	}
+	return nil
+}
+
+// reclaim deletes the rows that retention has declared gone.
+func (c *cleaner) reclaim(name string) error {
+	t, err := c.b.dispatch.Topic(name)
+	if err != nil {
+		return nil // it was deleted meanwhile
+	}
+	from := c.reclaimed[t.Number]
+	if t.RetiredTo <= from {
+		return nil
+	}
+	worth, bytes := false, uint64(0)
+	err = c.b.store.Events(t.Number, from, t.RetiredTo, func(_ uint64, row store.EventRow) (bool, error) {
+		bytes += uint64(len(row.Members))
+		worth = bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
+		return !worth, nil
+	})
+	if err != nil || !worth {
+		return err
+	}
+	batch := c.b.store.NewBatch()
+	defer batch.Close()
+	batch.DeleteEvents(t.Number, from, t.RetiredTo)
+	c.reclaimed[t.Number] = t.RetiredTo
+	return c.b.store.Reclaim(batch)
+}
+
+// collectGarbage deletes the rows of deleted topics.
+func (c *cleaner) collectGarbage() error {
+	numbers, err := c.b.store.Garbage()
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	batch := c.b.store.NewBatch()
+	defer batch.Close()
+	for _, number := range numbers {
+		batch.DeleteTopicRows(number)
+		delete(c.next, number)
+		delete(c.reclaimed, number)
+	}
+	return c.b.store.Reclaim(batch)
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package dispatch serves readers. A reader is a cursor and a set of topics;
+// nobody has a queue in memory. Live readers share one bounded tail of recent
+// events, laggards read from the store, and one code path (Reader.Poll) sees
+// to order, so that there is no seam between the two.
+//
+// Everything here may be lost with the process: it is rebuilt from the store.
+// It imports projector and store, and event, and knows nothing of transports.
+package dispatch
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"signalbox/event"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// Dispatch is the durable state as readers may see it. All methods are safe
+// for concurrent use.
+type Dispatch struct {
+	store       *store.Store
+	incarnation string
+	now         func() int64 // log clock, Unix ms
+	dedupMillis int64
+
+	mu     sync.RWMutex
+	head   uint64              // guarded by mu
+	space  store.Space         // guarded by mu
+	topics map[string]*view    // guarded by mu
+	tail   tail                // guarded by mu
+	groups map[string]*group   // by their patterns; guarded by mu
+	wild   []*group            // those with a pattern that has wildcards; guarded by mu
+	exact  map[string][]*group // by topic name; guarded by mu
+}
+
+// view is a topic as readers see it. A deleted topic's view is replaced, so a
+// view's identity is that of the topic's contents.
+type view struct {
+	name string
+	info atomic.Pointer[store.Topic]
+}
+
+// Options say what a Dispatch serves.
+type Options struct {
+	Store       *store.Store
+	Incarnation string
+	Now         func() int64 // log clock, Unix ms
+	DedupMillis int64        // how far back an event id can be looked up
+	Space       store.Space
+	Topics      []store.Topic
+}
+
+// New returns a Dispatch that shows what is durable.
+func New(o Options) *Dispatch {
+	d := &Dispatch{
+		store: o.Store, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
+		head: o.Space.Position, space: o.Space,
+		topics: make(map[string]*view, len(o.Topics)),
+		groups: map[string]*group{}, exact: map[string][]*group{},
+	}
+	for i := range o.Topics {
+		d.update(&o.Topics[i])
+	}
+	d.tail.reset(d.head)
+	return d
+}
+
+// Advance shows what a commit has made durable. It is called in order, while
+// no view can be taken (see store.Commit).
+func (d *Dispatch) Advance(out *projector.Output) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i := range out.Topics {
+		d.update(&out.Topics[i])
+	}
+	for i := range out.Applied {
+		d.tail.push(d.topics[out.Applied[i].Topic], &out.Applied[i])
+	}
+	d.space, d.head = out.Space, out.Space.Position
+	d.wake(out.Applied)
+}
+
+// update is called with mu held.
+func (d *Dispatch) update(t *store.Topic) {
+	v := d.topics[t.Name]
+	if v == nil || v.info.Load().Number != t.Number {
+		v = &view{name: t.Name}
+		v.info.Store(t)
+		d.topics[t.Name] = v
+		d.adopt(v)
+	}
+	v.info.Store(t)
+}
+
+// LogMillis is the time by which events are expired for streams: the later of
+// log time and the log clock.
+func (d *Dispatch) LogMillis() int64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return max(d.space.LogMillis, d.now())
+}
+
+// Head is the cursor of the last durable event.
+func (d *Dispatch) Head() event.Cursor {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.cursor(d.head)
+}
+
+func (d *Dispatch) cursor(position uint64) event.Cursor {
+	return event.Cursor{Position: position, Incarnation: d.incarnation}
+}
+
+// Topic returns a topic's policy and figures.
+func (d *Dispatch) Topic(name string) (store.Topic, error) {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	v := d.topics[name]
+	if v == nil || v.info.Load().Deleted {
+		return store.Topic{}, event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name)
+	}
+	return *v.info.Load(), nil
+}
+
+// Topics returns all topics, by name.
+func (d *Dispatch) Topics() []store.Topic {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	out := make([]store.Topic, 0, len(d.topics))
+	for _, v := range d.topics {
+		if t := v.info.Load(); !t.Deleted {
+			out = append(out, *t)
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Topic) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// match returns the views that match, each once. It is called with mu held.
+func (d *Dispatch) match(patterns []event.Pattern) []*view {
+	if len(patterns) == 1 {
+		if name, exact := patterns[0].Exact(); exact {
+			if v := d.topics[name]; v != nil {
+				return []*view{v}
+			}
+			return nil
+		}
+	}
+	var out []*view
+	for name, v := range d.topics {
+		if matches(patterns, name) {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func matches(patterns []event.Pattern, topic string) bool {
+	for i := range patterns {
+		if patterns[i].Match(topic) {
+			return true
+		}
+	}
+	return false
+}
+
+// Delivery is an event as it is delivered.
+type Delivery struct {
+	Position uint64
+	// Frame is the event as an SSE block: an id line with the cursor, a data
+	// line with the event as JSON, and an empty line.
+	Frame []byte
+	json  int    // where the JSON begins in Frame
+	raw   []byte // the JSON as received, where it had to be folded into one line
+}
+
+// JSON is the event in the CloudEvents JSON format; the bytes of data are as
+// they were received.
+func (d *Delivery) JSON() []byte {
+	if d.raw != nil {
+		return d.raw
+	}
+	return d.Frame[d.json : len(d.Frame)-2]
+}
+
+// Line is the event as JSON on one line.
+func (d *Delivery) Line() []byte { return d.Frame[d.json : len(d.Frame)-2] }
+
+// appendFrame appends an event's frame to dst and returns where its JSON begins.
+func (d *Dispatch) appendFrame(dst []byte, e *projector.Applied) (frame []byte, json int) {
+	start := len(dst)
+	dst = append(dst, "id: "...)
+	dst = d.cursor(e.Position).AppendTo(dst)
+	dst = append(dst, "\ndata: "...)
+	json = len(dst) - start
+	dst = appendJSON(dst, e)
+	if e.Flags&store.EventFold != 0 {
+		event.FoldLines(dst[start+json:])
+	}
+	return append(dst, "\n\n"...), json
+}
+
+func appendJSON(dst []byte, e *projector.Applied) []byte {
+	dst = append(dst, `{"position":"`...)
+	dst = strconv.AppendUint(dst, e.Position, 10)
+	dst = append(dst, `","hlc":"`...)
+	dst = e.HLC.AppendTo(dst)
+	dst = append(dst, '"', ',')
+	if e.Flags&store.EventSuperseded != 0 {
+		dst = append(dst, `"superseded":true,`...)
+	}
+	return append(dst, e.Members...)
+}
+
+// deliver builds a delivery in memory of its own.
+func (d *Dispatch) deliver(e *projector.Applied) Delivery {
+	frame, json := d.appendFrame(make([]byte, 0, len(e.Members)+128), e)
+	out := Delivery{Position: e.Position, Frame: frame, json: json}
+	if e.Flags&store.EventFold != 0 {
+		out.raw = appendJSON(nil, e)
+	}
+	return out
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"strings"
+
+	"signalbox/event"
+	"signalbox/internal/projector"
+)
+
+// group is all readers of the same topics: they are woken together, and a
+// commit wakes only the groups whose topics it touched.
+type group struct {
+	key      string
+	patterns []event.Pattern
+	views    []*view       // that match; replaced, never changed in place; guarded by Dispatch.mu
+	readers  int           // guarded by Dispatch.mu
+	stirred  bool          // to be woken at the end of this commit; guarded by Dispatch.mu
+	changed  chan struct{} // closed and replaced when something became durable; guarded by Dispatch.mu
+}
+
+// join returns the group of the patterns, for one more reader.
+func (d *Dispatch) join(patterns []event.Pattern) *group {
+	names := make([]string, len(patterns))
+	for i, p := range patterns {
+		names[i] = p.String()
+	}
+	key := strings.Join(names, ",")
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g := d.groups[key]
+	if g == nil {
+		g = &group{key: key, patterns: patterns, changed: make(chan struct{}), views: d.match(patterns)}
+		d.groups[key] = g
+		d.index(g)
+	}
+	g.readers++
+	return g
+}
+
+// index is called with mu held.
+func (d *Dispatch) index(g *group) {
+	wild := false
+	for _, p := range g.patterns {
+		if name, exact := p.Exact(); exact {
+			d.exact[name] = append(d.exact[name], g)
+		} else {
+			wild = true
+		}
+	}
+	if wild {
+		d.wild = append(d.wild, g)
+	}
+}
+
+// leave takes a reader out of its group, and drops the group after the last.
+func (d *Dispatch) leave(g *group) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	g.readers--
+	if g.readers > 0 {
+		return
+	}
+	delete(d.groups, g.key)
+	d.wild = without(d.wild, g)
+	for _, p := range g.patterns {
+		if name, exact := p.Exact(); exact {
+			if d.exact[name] = without(d.exact[name], g); len(d.exact[name]) == 0 {
+				delete(d.exact, name)
+			}
+		}
+	}
+}
+
+func without(groups []*group, g *group) []*group {
+	kept := groups[:0]
+	for _, other := range groups {
+		if other != g {
+			kept = append(kept, other)
+		}
+	}
+	return kept
+}
+
+// adopt adds a new view to the groups that it matches, in place of an older one
+// of the same name. It is called with mu held.
+func (d *Dispatch) adopt(v *view) {
+	for _, g := range d.interested(v.name) {
+		views := make([]*view, 0, len(g.views)+1)
+		for _, other := range g.views {
+			if other.name != v.name {
+				views = append(views, other)
+			}
+		}
+		g.views = append(views, v)
+	}
+}
+
+// interested returns the groups that a topic matches; one may stand in it
+// twice. It is called with mu held.
+func (d *Dispatch) interested(topic string) []*group {
+	found := d.exact[topic]
+	for _, g := range d.wild {
+		if matches(g.patterns, topic) {
+			found = append(found[:len(found):len(found)], g)
+		}
+	}
+	return found
+}
+
+// wake wakes the readers of the events' topics, each group once. It is called
+// with mu held.
+func (d *Dispatch) wake(events []projector.Applied) {
+	var stirred []*group
+	for i := range events {
+		if i > 0 && events[i].Topic == events[i-1].Topic {
+			continue
+		}
+		for _, g := range d.interested(events[i].Topic) {
+			if !g.stirred {
+				g.stirred = true
+				stirred = append(stirred, g)
+			}
+		}
+	}
+	for _, g := range stirred {
+		g.stirred = false
+		close(g.changed)
+		g.changed = make(chan struct{})
+	}
+}

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// Poll steps over the next window (cursor, end] and returns what of it is to
+// be delivered. It does not block. In the current view a window holds the
+// winners as of the moment it was taken, so that intermediate values are
+// skipped and nothing superseded is ever delivered. It fails with
+// cursor_expired if the reader has fallen behind a removal.
+func (r *Reader) Poll(limit Limit) (Window, error) {
+	r.release()
+	d := r.d
+	d.mu.RLock()
+	head := d.head
+	if r.cursor >= head {
+		d.mu.RUnlock()
+		return r.window(head, true), nil
+	}
+	if r.cursor+1 < d.tail.oldest {
+		d.mu.RUnlock()
+		return r.pollStore(limit)
+	}
+	end, bytes := r.cursor, 0
+	for end < head && len(r.items) < limit.Events && bytes < limit.Bytes {
+		end++
+		if i := d.tail.at(end); r.wants(i, head) {
+			r.items = append(r.items, i)
+			bytes += len(i.Members)
+		}
+	}
+	d.mu.RUnlock()
+	for _, i := range r.items {
+		r.out = append(r.out, *i.frame(d))
+	}
+	return r.window(end, end == head), nil
+}
+
+// release lets go of the last window.
+func (r *Reader) release() {
+	clear(r.items)
+	clear(r.out)
+	r.items, r.out = r.items[:0], r.out[:0]
+	if r.arena != nil {
+		arenas.Put(r.arena)
+		r.arena = nil
+	}
+}
+
+func (r *Reader) window(end uint64, caughtUp bool) Window {
+	r.cursor = max(r.cursor, end)
+	return Window{Deliveries: r.out, Cursor: r.d.cursor(r.cursor), CaughtUp: caughtUp}
+}
+
+// wants reports whether an item of the tail is delivered in a window that is
+// taken at head. It is called with mu held.
+func (r *Reader) wants(i *item, head uint64) bool {
+	if !r.selects(i.view) {
+		return false
+	}
+	if i.ExpiryMillis != 0 && i.ExpiryMillis <= max(r.d.space.LogMillis, r.d.now()) {
+		return false
+	}
+	t := i.view.info.Load()
+	if r.spec.View == ViewHistory || !t.Policy.Compacts() {
+		return true
+	}
+	by := i.supersededBy.Load()
+	return i.Flags&store.EventSuperseded == 0 && (by == 0 || by > head)
+}
+
+func (r *Reader) selects(v *view) bool {
+	if r.known == nil {
+		return v.name == r.topic
+	}
+	selected, known := r.known[v]
+	if !known {
+		if len(r.known) >= 4096 { // views of deleted topics would stay for ever
+			clear(r.known)
+		}
+		selected = matches(r.spec.Patterns, v.name)
+		r.known[v] = selected
+	}
+	return selected
+}
+
+// arenas holds the memory of frames that were read from the store. A reader
+// that is caught up holds none.
+var arenas = sync.Pool{New: func() any { return new([]byte) }}
+
+// pollStore is Poll for a reader that is behind the tail.
+func (r *Reader) pollStore(limit Limit) (Window, error) {
+	d := r.d
+	var head uint64
+	var now int64
+	var topics []store.Topic
+	var removed error
+	snapshot := d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		head, now = d.head, max(d.space.LogMillis, d.now())
+		removed = r.checkRemoved()
+		for _, v := range r.group.views {
+			if t := v.info.Load(); t.Last > r.cursor {
+				topics = append(topics, *t)
+			}
+		}
+	})
+	defer snapshot.Close()
+	if removed != nil {
+		return Window{}, removed
+	}
+	r.arena = arenas.Get().(*[]byte)
+	arena := (*r.arena)[:0]
+	scanned, bytes := 0, 0
+	end, done, err := walk(snapshot, topics, r.cursor, head, limit.Events, func(position uint64, row *store.EventRow) bool {
+		scanned++
+		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
+			return scanned < scannedMax
+		}
+		arena = r.keep(arena, position, row)
+		bytes += len(row.Members)
+		return len(r.out) < limit.Events && bytes < limit.Bytes && scanned < scannedMax
+	})
+	*r.arena = arena
+	if err != nil {
+		return Window{}, err
+	}
+	if done {
+		end = head
+	}
+	return r.window(end, done), nil
+}
+
+// keep appends a stored event to the window.
+func (r *Reader) keep(arena []byte, position uint64, row *store.EventRow) []byte {
+	e := projector.Applied{Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+	start := len(arena)
+	arena, json := r.d.appendFrame(arena, &e)
+	out := Delivery{Position: position, Frame: arena[start:len(arena):len(arena)], json: json}
+	if row.Flags&store.EventFold != 0 {
+		out.raw = appendJSON(nil, &e)
+	}
+	r.out = append(r.out, out)
+	return arena
+}
+
+// walk calls each with the stored events of the topics in (after, to], in the
+// order of their positions, until it returns false. It returns the last
+// position it stepped over, and whether it reached the end. Of several topics
+// it may stop early, after about expect events.
+func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, each func(position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
+	end, done = after, true
+	step := func(position uint64, row store.EventRow) (bool, error) {
+		end = position
+		done = each(position, &row)
+		return done, nil
+	}
+	switch len(topics) {
+	case 0:
+		return to, true, nil
+	case 1:
+		err = v.Events(topics[0].Number, max(after, topics[0].RetiredTo), to, step)
+		return end, done, err
+	}
+	found, complete, err := nextPositions(v, topics, after, to, max(expect, walkedMin))
+	if err != nil {
+		return end, false, err
+	}
+	for _, f := range found {
+		more := true
+		_, err := v.Event(f.topic, f.position, func(row store.EventRow) (err error) {
+			more, err = step(f.position, row)
+			return err
+		})
+		if err != nil || !more {
+			return end, false, err
+		}
+	}
+	return end, complete, nil
+}
+
+// walkedMin is the least number of positions worth collecting from many topics
+// at once.
+const walkedMin = 256
+
+// place is where an event is.
+type place struct {
+	position uint64
+	topic    uint32
+}
+
+// nextPositions returns the lowest positions in (after, to] of several topics,
+// at most n of them, in order, and whether there are no more. It reads keys
+// only, and of each topic no more than can be among the lowest.
+func nextPositions(v *store.View, topics []store.Topic, after, to uint64, n int) (found []place, complete bool, err error) {
+	complete = true
+	bound := to // positions above it cannot be among the lowest n
+	trim := func() {
+		slices.SortFunc(found, func(a, b place) int { return cmp.Compare(a.position, b.position) })
+		if len(found) > n {
+			found, bound, complete = found[:n], found[n-1].position, false
+		}
+	}
+	for i := range topics {
+		t, more := &topics[i], n // one more than n shows that there are more
+		err := v.Positions(t.Number, max(after, t.RetiredTo), bound, func(position uint64) bool {
+			found = append(found, place{position, t.Number})
+			more--
+			return more >= 0
+		})
+		if err != nil {
+			return nil, false, err
+		}
+		if len(found) > 2*n {
+			trim()
+		}
+	}
+	trim()
+	return found, complete, nil
+}

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"strings"
+	"time"
+
+	"signalbox/event"
+)
+
+// Views of a topic.
+const (
+	ViewDefault = ""        // current where the topic is compacted, else history
+	ViewCurrent = "current" // of each key the winner only
+	ViewHistory = "history" // whatever is retained
+)
+
+// Start says where a reader begins. The zero value is the oldest event that is
+// retained; at most one field is set.
+type Start struct {
+	Cursor  *event.Cursor
+	Now     bool
+	Time    time.Time
+	EventID string // after the event with this id; of a single topic
+}
+
+// Spec says what a reader reads.
+type Spec struct {
+	Patterns []event.Pattern // at least one
+	Start    Start
+	View     string
+}
+
+// Limit bounds one window. A window holds at least one event, if there is one.
+type Limit struct {
+	Events int
+	Bytes  int
+}
+
+// Window is a step of a reader.
+type Window struct {
+	Deliveries []Delivery // in the order of their positions
+	Cursor     event.Cursor
+	// CaughtUp says that with this window the reader has everything that was
+	// durable when the window was taken, as of Cursor.
+	CaughtUp bool
+}
+
+// scannedMax bounds the rows that one window steps over, and so the time that
+// a poll takes however few of them are delivered.
+const scannedMax = 10_000
+
+// Reader is a cursor over the events of some topics. It belongs to one
+// goroutine.
+type Reader struct {
+	d       *Dispatch
+	group   *group
+	spec    Spec
+	topic   string // the one topic, if it is one by name
+	cursor  uint64
+	since   int64             // skip what was applied before this log time
+	forgive map[string]uint64 // removals by topic that the start does not mind
+
+	known map[*view]bool // whether a view matches; nil for a single topic
+	items []*item        // scratch
+	out   []Delivery     // valid until the next Poll
+	arena *[]byte        // of frames read from the store
+}
+
+// Open returns a reader. It fails with code cursor_foreign, cursor_expired,
+// cursor_unknown, cursor_invalid or view_invalid. A topic that does not exist
+// yet is an empty stream. The reader must be closed.
+func (d *Dispatch) Open(spec Spec) (*Reader, error) {
+	r := &Reader{d: d, spec: spec}
+	name, exact := spec.Patterns[0].Exact()
+	if exact && len(spec.Patterns) == 1 {
+		r.topic = name
+	} else {
+		r.known = map[*view]bool{}
+	}
+	r.group = d.join(spec.Patterns)
+	err := r.checkView()
+	if err == nil {
+		err = r.start(spec.Start)
+	}
+	if err != nil {
+		d.leave(r.group)
+		return nil, err
+	}
+	return r, nil
+}
+
+// Close releases the reader.
+func (r *Reader) Close() {
+	r.release()
+	r.d.leave(r.group)
+}
+
+// Cursor is what the reader has stepped over.
+func (r *Reader) Cursor() event.Cursor { return r.d.cursor(r.cursor) }
+
+// Changed returns a channel that is closed when something on the reader's
+// topics becomes durable. Take it before the Poll that finds nothing.
+func (r *Reader) Changed() <-chan struct{} {
+	r.d.mu.RLock()
+	defer r.d.mu.RUnlock()
+	return r.group.changed
+}
+
+func (r *Reader) checkView() error {
+	switch r.spec.View {
+	case ViewDefault, ViewHistory:
+		return nil
+	case ViewCurrent:
+	default:
+		return event.Errorf(event.CodeViewInvalid, "There is no view %q; the views are `current` and `history`.", r.spec.View).With("view")
+	}
+	for _, p := range r.spec.Patterns {
+		name, exact := p.Exact()
+		if !exact {
+			continue
+		}
+		if t, err := r.d.Topic(name); err == nil && !t.Policy.Compacts() {
+			return event.Errorf(event.CodeViewInvalid, "Topic %q is not compacted, so its only view is `history`.", name).With("view")
+		}
+	}
+	return nil
+}
+
+func (r *Reader) start(s Start) error {
+	switch {
+	case s.Now:
+		r.cursor = r.d.Head().Position
+	case !s.Time.IsZero():
+		return r.startAt(s.Time.UnixMilli())
+	case s.EventID != "":
+		return r.startAfter(s.EventID)
+	case s.Cursor != nil && s.Cursor.Position > 0:
+		return r.resume(*s.Cursor)
+	default:
+		r.fromOldest()
+	}
+	return nil
+}
+
+// fromOldest forgives all removals so far: the oldest retained event is what
+// was asked for.
+func (r *Reader) fromOldest() {
+	r.d.mu.RLock()
+	defer r.d.mu.RUnlock()
+	r.cursor = 0
+	r.forgive = map[string]uint64{}
+	for _, v := range r.group.views {
+		if t := v.info.Load(); t.RemovedTo > 0 {
+			r.forgive[t.Name] = t.RemovedTo
+		}
+	}
+}
+
+func (r *Reader) resume(c event.Cursor) error {
+	r.d.mu.RLock()
+	defer r.d.mu.RUnlock()
+	r.cursor = c.Position
+	if c.Incarnation != "" && c.Incarnation != r.d.incarnation {
+		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since. Read the state, then follow from its cursor.", c))
+	}
+	if c.Position > r.d.head {
+		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s is beyond the log's head %s. Read the state, then follow from its cursor.", c, r.d.cursor(r.d.head)))
+	}
+	return r.checkRemoved()
+}
+
+// checkRemoved fails if something after the cursor was removed that is not
+// merely superseded or expired. It is called with mu held.
+func (r *Reader) checkRemoved() error {
+	for _, v := range r.group.views {
+		t := v.info.Load()
+		if t.RemovedTo > r.cursor && t.RemovedTo > r.forgive[t.Name] {
+			return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed from topic %q, up to position %d. Read the state, then follow from its cursor; or start again at the oldest with `on_reset=earliest`.", r.Cursor(), t.Name, t.RemovedTo)).
+				Fact("removed_to", r.d.cursor(t.RemovedTo).String())
+		}
+	}
+	return nil
+}
+
+// facts adds what a client needs to recover. It is called with mu held.
+func (r *Reader) facts(e *event.Error) *event.Error {
+	topics := []string{}
+	oldest := uint64(0)
+	compacted := []string{}
+	for _, v := range r.group.views {
+		t := v.info.Load()
+		if t.RemovedTo > r.cursor {
+			topics = append(topics, t.Name)
+		}
+		oldest = max(oldest, t.RemovedTo)
+		if !t.Deleted && t.Policy.Compacts() {
+			compacted = append(compacted, t.Name)
+		}
+	}
+	if oldest > r.d.head {
+		oldest = r.d.head
+	}
+	e = e.Fact("oldest", r.d.cursor(oldest).String()).Fact("head", r.d.cursor(r.d.head).String()).Fact("topics", topics)
+	if len(compacted) > 0 {
+		e = e.Fact("state", "/v1/state?topics="+strings.Join(compacted, ","))
+	}
+	return e
+}
+
+// startAt begins at the first event applied at or after a log time.
+func (r *Reader) startAt(millis int64) error {
+	r.since = millis
+	position, ok, err := r.d.store.MinuteAtOrBefore(millis / 60_000)
+	if err != nil {
+		return err
+	}
+	r.fromOldest()
+	if ok {
+		r.cursor = min(position-1, r.d.Head().Position)
+	}
+	return nil
+}
+
+// startAfter begins after the event with an id, looked up in the one topic
+// within the deduplication window. Where several sources have used the id, it
+// is the first of them, so that nothing is missed.
+func (r *Reader) startAfter(id string) error {
+	if r.topic == "" {
+		return event.Errorf(event.CodeCursorInvalid, "Last-Event-ID %q is no cursor, and an event id can be looked up in a single topic only.", id).With("Last-Event-ID")
+	}
+	r.d.mu.RLock()
+	space, v := r.d.space, r.d.topics[r.topic]
+	r.d.mu.RUnlock()
+	for back := uint32(0); v != nil && back <= min(1, space.Generation); back++ {
+		row, ok, err := r.d.store.SeenByID(space.Generation-back, v.info.Load().Number, event.HashID(id))
+		if err != nil {
+			return err
+		}
+		if ok && row.Position <= space.Position && space.LogMillis-row.LogMillis < r.d.dedupMillis {
+			return r.resume(r.d.cursor(row.Position))
+		}
+	}
+	r.d.mu.RLock()
+	defer r.d.mu.RUnlock()
+	return r.facts(event.Errorf(event.CodeCursorUnknown, "No event with id %q was published to topic %q lately. Read the state, then follow from its cursor; or start again at the oldest with `on_reset=earliest`.", id, r.topic))
+}

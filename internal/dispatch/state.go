@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"context"
+	"errors"
+
+	"signalbox/event"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// State is the state of compacted topics on one snapshot: of every live key
+// its winner, in the order of their positions. It belongs to one goroutine and
+// must be closed soon, for its snapshot holds back the reclaiming of space.
+type State struct {
+	d      *Dispatch
+	view   *store.View
+	topics []store.Topic
+	cursor uint64 // at which the state is exact
+	millis int64  // log time at which it is exact
+	after  uint64 // what was read so far
+	done   bool
+	chunk  []Delivery // read and not yet returned
+	arena  []byte     // of chunk
+}
+
+// OpenState takes a snapshot of the topics that match. A topic named without
+// wildcards must exist and be compacted; of the others the compacted ones count.
+func (d *Dispatch) OpenState(patterns []event.Pattern) (*State, error) {
+	for _, p := range patterns {
+		if name, exact := p.Exact(); exact {
+			if _, err := d.compacted(name); err != nil {
+				return nil, err
+			}
+		}
+	}
+	s := &State{d: d}
+	s.view = d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		s.cursor, s.millis = d.head, d.space.LogMillis
+		for _, v := range d.match(patterns) {
+			if t := v.info.Load(); !t.Deleted && t.Policy.Compacts() {
+				s.topics = append(s.topics, *t)
+			}
+		}
+	})
+	return s, nil
+}
+
+func (d *Dispatch) compacted(name string) (store.Topic, error) {
+	t, err := d.Topic(name)
+	if err != nil {
+		return t, err
+	}
+	if !t.Policy.Compacts() {
+		return t, event.Errorf(event.CodeNotCompacted, "Topic %q is not compacted, so it has no state. Read its events instead.", name)
+	}
+	return t, nil
+}
+
+// Cursor is the cursor at which the state is exact: following from it misses
+// nothing and repeats nothing.
+func (s *State) Cursor() event.Cursor { return s.d.cursor(s.cursor) }
+
+// LogMillis is the log time at which the state is exact.
+func (s *State) LogMillis() int64 { return s.millis }
+
+// Close releases the snapshot.
+func (s *State) Close() { s.view.Close() }
+
+const (
+	stateChunkEvents = 1000
+	stateChunkBytes  = 1 << 20
+)
+
+// Next returns the next winner; ok is false after the last. The delivery is
+// valid until the next call.
+func (s *State) Next() (delivery Delivery, ok bool, err error) {
+	for len(s.chunk) == 0 {
+		if s.done {
+			return Delivery{}, false, nil
+		}
+		if err := s.read(); err != nil {
+			return Delivery{}, false, err
+		}
+	}
+	delivery, s.chunk = s.chunk[0], s.chunk[1:]
+	return delivery, true, nil
+}
+
+func (s *State) read() (err error) {
+	s.arena = s.arena[:0]
+	scanned := 0
+	s.after, s.done, err = walk(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(position uint64, row *store.EventRow) bool {
+		scanned++
+		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
+			e := projector.Applied{Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+			start := len(s.arena)
+			var json int
+			s.arena, json = s.d.appendFrame(s.arena, &e)
+			s.chunk = append(s.chunk, Delivery{Position: position, Frame: s.arena[start:len(s.arena):len(s.arena)], json: json})
+		}
+		return scanned < stateChunkEvents && len(s.arena) < stateChunkBytes
+	})
+	return err
+}
+
+// StateKey returns the winner of a key.
+func (d *Dispatch) StateKey(topic, key string) (delivery Delivery, err error) {
+	t, err := d.compacted(topic)
+	if err != nil {
+		return delivery, err
+	}
+	var millis int64
+	view := d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		millis = d.space.LogMillis
+	})
+	defer view.Close()
+	winner, ok, err := view.Winner(t.Number, key)
+	if err != nil {
+		return delivery, err
+	}
+	if !ok || !winner.Live(millis) {
+		return delivery, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
+	}
+	ok, err = view.Event(t.Number, winner.Position, func(row store.EventRow) error {
+		delivery = d.deliver(&projector.Applied{Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
+		return nil
+	})
+	if err == nil && !ok {
+		err = errors.Join(store.ErrDamaged, errors.New("a winner has no event"))
+	}
+	return delivery, err
+}
+
+// Digest is a topic's digest and where it is exact.
+type Digest struct {
+	Topic     string
+	Cursor    event.Cursor
+	LogMillis int64
+	Keys      int
+	Buckets   event.Digest
+}
+
+// Digest computes the digest of a compacted topic.
+func (d *Dispatch) Digest(ctx context.Context, topic string) (Digest, error) {
+	t, err := d.compacted(topic)
+	if err != nil {
+		return Digest{}, err
+	}
+	out := Digest{Topic: topic}
+	view := d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		out.Cursor, out.LogMillis = d.cursor(d.head), d.space.LogMillis
+	})
+	defer view.Close()
+	err = view.Winners(t.Number, func(key string, row store.WinnerRow) error {
+		if !row.Live(out.LogMillis) {
+			return nil
+		}
+		out.Keys++
+		out.Buckets.Toggle(key, row.HLC, row.Source, row.ID)
+		return ctx.Err()
+	})
+	return out, err
+}
