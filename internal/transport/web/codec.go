@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/dispatch"
+)
+
+const (
+	// limitDefault and limitMax are the events of one poll.
+	limitDefault = 1000
+	limitMax     = 10_000
+	// waitMax is the longest a poll is held: below the minute after which
+	// proxies commonly give up.
+	waitMax = 60 * time.Second
+)
+
+// reading is what a request to read asks for.
+type reading struct {
+	request  broker.ReadRequest
+	declared *dispatch.Start // the URL's start, if Last-Event-ID is an event id that is not found
+	earliest bool            // on_reset=earliest
+	stream   bool            // SSE, not a poll
+	named    bool            // SSE with the type in the event field
+	limit    int
+	wait     time.Duration
+	waits    bool // wait was given
+}
+
+// parseReading reads the parameters and headers that all reads share.
+func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (reading, error) {
+	p := reading{limit: limitDefault}
+	p.request.Patterns = patterns
+	if r.Header["Signalbox-Filter"] != nil {
+		return p, filterUnsupported("Signalbox-Filter")
+	}
+	stream, err := wantsStream(r.Header["Accept"])
+	if err != nil {
+		return p, err
+	}
+	p.stream = stream
+	if err := p.parseStart(r, q, patterns); err != nil {
+		return p, err
+	}
+	if p.request.View = q.Get("view"); q.Has("view") && p.request.View != "current" && p.request.View != "history" {
+		return p, event.Errorf(event.CodeViewInvalid, "view=%.20q does not exist: use current or history.", p.request.View).With("view")
+	}
+	switch v := q.Get("on_reset"); {
+	case !q.Has("on_reset"):
+	case v == "earliest":
+		p.earliest = true
+	default:
+		return p, event.Errorf(event.CodeParameterInvalid, "on_reset=%.20q is unknown: use earliest or leave it out.", v).With("on_reset")
+	}
+	if stream {
+		return p, p.parseStream(q)
+	}
+	return p, p.parsePoll(q)
+}
+
+// parseStream refuses what only a poll has: a stream that ignored it would
+// not end where its reader expects.
+func (p *reading) parseStream(q url.Values) (err error) {
+	for _, name := range []string{"limit", "wait"} {
+		if q.Has(name) {
+			return event.Errorf(event.CodeParameterInvalid, "%s belongs to polls: leave it out, or do not ask for text/event-stream.", name).With(name)
+		}
+	}
+	switch v := q.Get("named"); {
+	case !q.Has("named") || v == "false":
+	case v == "true":
+		p.named = true
+	default:
+		return event.Errorf(event.CodeParameterInvalid, "named=%.20q is unknown: use true or false.", v).With("named")
+	}
+	return nil
+}
+
+func (p *reading) parsePoll(q url.Values) error {
+	if q.Has("named") {
+		return event.Errorf(event.CodeParameterInvalid, "named belongs to event streams: leave it out, or ask for text/event-stream.").With("named")
+	}
+	if q.Has("limit") {
+		n, ok := parseCount(q.Get("limit"), limitMax)
+		if !ok || n == 0 {
+			return event.Errorf(event.CodeParameterInvalid, "limit=%.20q is not a number of events from 1 on.", q.Get("limit")).With("limit")
+		}
+		p.limit = n
+	}
+	if q.Has("wait") {
+		n, ok := parseCount(q.Get("wait"), int(waitMax/time.Second))
+		if !ok {
+			return event.Errorf(event.CodeParameterInvalid, "wait=%.20q is not a number of whole seconds.", q.Get("wait")).With("wait")
+		}
+		p.waits, p.wait = true, time.Duration(n)*time.Second
+	}
+	return nil
+}
+
+// parseCount reads decimal digits; anything above most is most.
+func parseCount(s string, most int) (int, bool) {
+	if s == "" || len(s) > 20 || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	n, err := strconv.Atoi(s)
+	if err != nil {
+		return most, true // out of range is far above most
+	}
+	return min(n, most), true
+}
+
+// parseStart finds where to begin. Last-Event-ID wins over the cursor of the
+// URL: an EventSource reconnects to the URL it was made with, and only its
+// header is news.
+func (p *reading) parseStart(r *http.Request, q url.Values, patterns []event.Pattern) error {
+	start := &p.request.Start
+	if q.Has("cursor") {
+		switch c := q.Get("cursor"); {
+		case c == "now":
+			start.Now = true
+		case strings.HasPrefix(c, "@"):
+			cursor, err := event.ParseCursor(c)
+			if err != nil {
+				return event.AsError(err).With("cursor")
+			}
+			start.Cursor = &cursor
+		default:
+			t, err := time.Parse(time.RFC3339, c)
+			if err != nil {
+				return event.Errorf(event.CodeCursorInvalid,
+					"cursor=%.60q is neither a cursor, nor now, nor an RFC 3339 time (whose + is %%2B in a URL).", c).With("cursor")
+			}
+			start.Time = t
+		}
+	}
+	ids := r.Header["Last-Event-Id"]
+	if len(ids) == 0 || len(ids) == 1 && ids[0] == "" {
+		return nil
+	}
+	if len(ids) > 1 {
+		return event.Errorf(event.CodeParameterInvalid, "There are %d Last-Event-ID headers: send one.", len(ids)).With("Last-Event-ID")
+	}
+	return p.parseLastID(ids[0], patterns)
+}
+
+func (p *reading) parseLastID(id string, patterns []event.Pattern) error {
+	start := &p.request.Start
+	if event.LooksLikeCursor(id) {
+		cursor, err := event.ParseCursor(id)
+		if err != nil {
+			return event.AsError(err).With("Last-Event-ID")
+		}
+		*start = dispatch.Start{Cursor: &cursor}
+		return nil
+	}
+	if _, exact := patterns[0].Exact(); !exact || len(patterns) > 1 {
+		return event.Errorf(event.CodeCursorInvalid,
+			"Last-Event-ID %.60q is no cursor, and an event id can be looked up in one topic only: read that topic by its own URL.", id).With("Last-Event-ID")
+	}
+	if *start != (dispatch.Start{}) {
+		declared := *start
+		p.declared = &declared
+	}
+	*start = dispatch.Start{EventID: id}
+	return nil
+}
+
+// wantsStream decides between an event stream and a poll by Accept. A stream
+// must be asked for by name: a generic client's */* is better served by an
+// answer that ends.
+func wantsStream(accept []string) (bool, error) {
+	list := strings.Join(accept, ",")
+	if strings.TrimSpace(list) == "" {
+		return false, nil
+	}
+	stream, poll := 0.0, 0.0
+	for mediaRange := range strings.SplitSeq(list, ",") {
+		name, params, _ := strings.Cut(mediaRange, ";")
+		q := quality(params)
+		switch strings.ToLower(strings.TrimSpace(name)) {
+		case "text/event-stream":
+			stream = max(stream, q)
+		case "application/cloudevents-batch+json", "application/json", "application/*", "*/*":
+			poll = max(poll, q)
+		}
+	}
+	if stream == 0 && poll == 0 {
+		return false, event.Errorf(event.CodeNotAcceptable,
+			"Accept %.80q leaves nothing to send: accept text/event-stream or application/cloudevents-batch+json.", list).With("Accept")
+	}
+	return stream >= poll, nil
+}
+
+// quality is the weight in the parameters of a media range (RFC 9110, section
+// 12.4.2); one that cannot be read counts as none given.
+func quality(params string) float64 {
+	for param := range strings.SplitSeq(params, ";") {
+		name, value, _ := strings.Cut(param, "=")
+		if strings.EqualFold(strings.TrimSpace(name), "q") {
+			if q, err := strconv.ParseFloat(strings.TrimSpace(value), 64); err == nil && q >= 0 && q <= 1 {
+				return q
+			}
+		}
+	}
+	return 1
+}

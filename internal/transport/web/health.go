@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"signalbox/api"
+	"signalbox/event"
+)
+
+// healthz says that the process answers; nothing restarts it while it does.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	return s.json(w, http.StatusOK, map[string]string{"status": "ok"})
+}
+
+// readyz says whether publishes would be accepted, by proving the write path.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	err := s.broker.Ready(r.Context())
+	if err == nil {
+		return s.json(w, http.StatusOK, map[string]string{"status": "ready"})
+	}
+	// Load balancers look at the status alone, and know 503 best.
+	e := event.AsError(err)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Retry-After", strconv.Itoa(max(1, retryAfter(e.Code))))
+	return s.whole(w, http.StatusServiceUnavailable, "application/problem+json", appendProblem(nil, e, http.StatusServiceUnavailable))
+}
+
+func (s *Server) openapi(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	w.Header().Set("Cache-Control", "no-cache")
+	return s.whole(w, http.StatusOK, "application/yaml", api.OpenAPI)
+}
+
+// errorsPage is where the type of every problem document leads. It is made
+// from the table of codes itself and so cannot disagree with the answers.
+func (s *Server) errorsPage(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	var b strings.Builder
+	b.WriteString("# Errors\n\nEvery refusal is `application/problem+json` (RFC 9457) with one of these codes.\n")
+	for _, code := range event.Codes() {
+		class := code.Class()
+		b.WriteString("\n## " + string(code) + "\n\n" + class.Title + ". Status " + strconv.Itoa(class.HTTP))
+		if class.Retryable {
+			b.WriteString(", may be retried unchanged")
+		}
+		b.WriteString(".\n\n" + class.Action + "\n")
+	}
+	w.Header().Set("Cache-Control", "no-cache")
+	return s.whole(w, http.StatusOK, "text/markdown; charset=utf-8", []byte(b.String()))
+}
+
+// index is for whoever opens the broker's address in a browser.
+func (s *Server) index(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	return s.whole(w, http.StatusOK, "text/plain; charset=utf-8", []byte(indexText))
+}
+
+const indexText = `Signalbox: a durable, ordered event log for agents. Everything is CloudEvents 1.0.
+
+POST   /v1/topics/{topic}/events        publish (binary, structured or batch mode)
+GET    /v1/topics/{topic}/events        read; Accept: text/event-stream follows
+GET    /v1/events?topics=a.*,b.>        the same for several topics
+GET    /v1/topics/{topic}/state         the last event of every key, as NDJSON
+GET    /v1/topics/{topic}/state/{key}   of one key
+GET    /v1/state?topics=a,b             of several topics at one cursor
+GET    /v1/topics/{topic}/digest        a digest of the state, to compare with
+GET    /v1/topics                       all topics
+GET    /v1/topics/{topic}               policy and figures; PUT sets, DELETE removes
+
+GET    /openapi.yaml                    the whole API
+GET    /errors                          every error code and what to do
+GET    /healthz, /readyz                is it alive, does it accept publishes
+`

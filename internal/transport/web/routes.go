@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"signalbox/event"
+)
+
+// route is one method of one path. Its parameters are all that its query may
+// have: an unknown one is refused, because a misspelt cursor that is ignored
+// would silently read from the beginning.
+type route struct {
+	method string
+	path   string
+	params []string
+	handle func(*Server, http.ResponseWriter, *http.Request, url.Values) error
+}
+
+// table is the whole surface; a test holds it against api/openapi.yaml.
+func table() []route {
+	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named"}
+	return []route{
+		{"POST", "/v1/topics/{topic}/events", []string{"ack"}, (*Server).publish},
+		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},
+		{"GET", "/v1/events", append([]string{"topics"}, read...), (*Server).readTopics},
+		{"GET", "/v1/topics/{topic}/state", nil, (*Server).topicState},
+		{"GET", "/v1/topics/{topic}/state/{key...}", nil, (*Server).keyState},
+		{"GET", "/v1/state", []string{"topics"}, (*Server).topicsState},
+		{"GET", "/v1/topics/{topic}/digest", nil, (*Server).digest},
+		{"GET", "/v1/topics", nil, (*Server).listTopics},
+		{"GET", "/v1/topics/{topic}", nil, (*Server).getTopic},
+		{"PUT", "/v1/topics/{topic}", nil, (*Server).putTopic},
+		{"DELETE", "/v1/topics/{topic}", nil, (*Server).deleteTopic},
+		{"GET", "/healthz", nil, (*Server).healthz},
+		{"GET", "/readyz", nil, (*Server).readyz},
+		{"GET", "/openapi.yaml", nil, (*Server).openapi},
+		{"GET", "/errors", nil, (*Server).errorsPage},
+		{"GET", "/{$}", nil, (*Server).index},
+	}
+}
+
+// routes builds the mux: every route, every other method of its path, and
+// everything else, so that each of them is answered with a problem document.
+func (s *Server) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	methods := map[string][]string{}
+	for _, rt := range table() {
+		mux.Handle(rt.method+" "+rt.path, s.handler(rt))
+		methods[rt.path] = append(methods[rt.path], rt.method)
+	}
+	for p, allowed := range methods {
+		mux.Handle(p, s.otherMethod(allowed))
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.problem(w, r, event.Errorf(event.CodeNotFound, "There is nothing at %.80q; GET / lists what there is.", r.URL.Path))
+	})
+	return mux
+}
+
+func (s *Server) handler(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q, err := parseQuery(r.URL.RawQuery, rt.params)
+		if err == nil {
+			err = rt.handle(s, w, r, q)
+		}
+		if err != nil {
+			s.problem(w, r, err)
+		}
+	}
+}
+
+// otherMethod answers OPTIONS and refuses the methods that a path lacks.
+func (s *Server) otherMethod(allowed []string) http.HandlerFunc {
+	set := map[string]bool{"OPTIONS": true}
+	for _, m := range allowed {
+		set[m] = true
+		if m == "GET" {
+			set["HEAD"] = true // the mux answers it by the GET handler
+		}
+	}
+	allow := strings.Join(slices.Sorted(maps.Keys(set)), ", ")
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Allow", allow)
+		if r.Method == http.MethodOptions {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		s.problem(w, r, event.Errorf(event.CodeMethodNotAllowed, "%.20s is not a method of this URL; it has %s.", r.Method, allow))
+	}
+}
+
+// parseQuery splits a query strictly: every parameter known and given once.
+func parseQuery(raw string, allowed []string) (url.Values, error) {
+	if raw == "" {
+		return nil, nil
+	}
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, event.Errorf(event.CodeParameterInvalid, "The query cannot be parsed: separate parameters with & and percent-encode their values.")
+	}
+	for _, name := range slices.Sorted(maps.Keys(q)) {
+		switch {
+		case slices.Contains(allowed, name):
+		case name == "filter" && slices.Contains(allowed, "cursor"):
+			return nil, filterUnsupported("filter")
+		case len(allowed) == 0:
+			return nil, event.Errorf(event.CodeParameterInvalid, "The parameter %.40q is unknown: this URL takes none.", name).With(name)
+		default:
+			return nil, event.Errorf(event.CodeParameterInvalid,
+				"The parameter %.40q is unknown: this URL takes %s.", name, strings.Join(allowed, ", ")).With(name)
+		}
+		if len(q[name]) > 1 {
+			return nil, event.Errorf(event.CodeParameterInvalid, "The parameter %s is given %d times: give it once.", name, len(q[name])).With(name)
+		}
+	}
+	return q, nil
+}
+
+func filterUnsupported(field string) error {
+	return event.Errorf(event.CodeFilterUnsupported, "Filters are not supported yet: leave %s out and select at the reader.", field).With(field)
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package web is the HTTP door of the broker: publish, read by SSE, poll and
+// long poll, state, digest, topics and operation (api/openapi.yaml is its
+// contract). It turns requests into calls of package broker and answers into
+// bytes, and holds no rule about events: what is refused here is only what
+// HTTP itself makes wrong (a body without end, a header twice, a URL that does
+// not exist).
+//
+// It guarantees that every refusal is a problem document (RFC 9457) with a
+// code of package event, that no request makes it hold more than its named
+// limits, and that a reader that stops reading is cut and loses nothing, for
+// it has its cursor. It imports broker, identity and event, never a stage
+// behind broker and never another transport.
+package web
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+)
+
+// Options is what a [Server] is made of. Broker is required; a zero duration
+// or count means the default given with each field.
+type Options struct {
+	Broker *broker.Broker
+	Logger *slog.Logger // slog.Default
+
+	// ReadTimeout stops requests that trickle in. 60 s. Answers that take
+	// longer (streams, long polls, downloads) lift it, see [lift].
+	ReadTimeout time.Duration
+	// Heartbeat is how long an event stream stays silent at most. 15 s, the
+	// interval that the HTML standard recommends against legacy proxies.
+	Heartbeat time.Duration
+	// StreamLife is how long an event stream lasts, within a fifth. 10 min: it
+	// must end in good order before a proxy cuts it in the middle of a frame.
+	StreamLife time.Duration
+	// StallTimeout cuts a reader that took not one byte for so long. 10 s.
+	StallTimeout time.Duration
+	// StateTime is how long a download of state may take, as it pins a
+	// snapshot of the store. 5 min.
+	StateTime time.Duration
+	// ShutdownGrace is what Serve gives open requests to end. 10 s.
+	ShutdownGrace time.Duration
+	// MaxConns stops connections from using up the file descriptors, which
+	// the store could not survive. 10,000.
+	MaxConns int
+}
+
+// The limits that no option changes.
+const (
+	// readHeaderTimeout stops connections that never finish a request head.
+	readHeaderTimeout = 10 * time.Second
+	// idleTimeout frees connections that are kept alive for nothing.
+	idleTimeout = 2 * time.Minute
+	// headerBytesMax must let a binary-mode event of 64 KiB pass whose
+	// attributes are all percent-encoded; it stops heads beyond that.
+	headerBytesMax = 256 << 10
+)
+
+// Server serves one broker over HTTP. It is an http.Handler too.
+type Server struct {
+	opt     Options
+	broker  *broker.Broker
+	log     *slog.Logger
+	mux     *http.ServeMux
+	held    budget  // bytes of bodies and answers in memory
+	streams streams // event streams that left net/http
+	states  atomic.Int64
+	conns   atomic.Int64
+	turns   turns
+}
+
+// New makes a server; nothing runs until Serve or ServeHTTP is called.
+func New(o Options) (*Server, error) {
+	if o.Broker == nil {
+		return nil, errors.New("web: Options.Broker is required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.ReadTimeout = orDefault(o.ReadTimeout, 60*time.Second)
+	o.Heartbeat = orDefault(o.Heartbeat, 15*time.Second)
+	o.StreamLife = orDefault(o.StreamLife, 10*time.Minute)
+	o.StallTimeout = orDefault(o.StallTimeout, 10*time.Second)
+	o.StateTime = orDefault(o.StateTime, 5*time.Minute)
+	o.ShutdownGrace = orDefault(o.ShutdownGrace, 10*time.Second)
+	o.MaxConns = orDefault(o.MaxConns, 10_000)
+	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns()}
+	s.mux = s.routes()
+	return s, nil
+}
+
+func orDefault[T int | time.Duration](v, otherwise T) T {
+	if v <= 0 {
+		return otherwise
+	}
+	return v
+}
+
+// Serve answers on l until ctx ends, then drains the broker, lets streams end
+// in good order and returns. There is no write timeout for the whole server:
+// it would cut event streams in the middle (golang/go#16100); every answer
+// that can stall has a deadline of its own instead.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	hs := &http.Server{
+		Handler:           s,
+		ReadHeaderTimeout: readHeaderTimeout,
+		ReadTimeout:       s.opt.ReadTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    headerBytesMax,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ConnState:         s.countConn,
+	}
+	failed := make(chan error, 1)
+	go func() { failed <- hs.Serve(l) }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	s.broker.Drain()
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.ShutdownGrace)
+	defer cancel()
+	err := hs.Shutdown(grace)
+	if err == nil {
+		err = s.streams.wait(grace)
+	}
+	if err != nil {
+		s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace)
+		s.streams.close()
+		return hs.Close()
+	}
+	return nil
+}
+
+// countConn keeps the number of connections below MaxConns. A connection over
+// the limit is closed at once: an EventSource retries that, while it would
+// give up for good at an answer other than 200.
+func (s *Server) countConn(c net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		if s.conns.Add(1) > int64(s.opt.MaxConns) {
+			_ = c.Close()
+		}
+	case http.StateClosed:
+		s.conns.Add(-1)
+	case http.StateHijacked: // an event stream, which counts itself out when it ends
+	}
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := checkRequest(r); err != nil {
+		s.problem(w, r, err)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// checkRequest refuses what no route wants.
+func checkRequest(r *http.Request) error {
+	if !loopbackHost(r.Host) {
+		return event.Errorf(event.CodeHostRefused,
+			"The host %.80q is not this machine: while the broker has no identity configured, call it as localhost or by a loopback address.", r.Host).With("Host")
+	}
+	// A compressed body would have to be limited by its expanded size on every
+	// route alike; it is refused on every route instead.
+	for _, encoding := range r.Header["Content-Encoding"] {
+		if !strings.EqualFold(encoding, "identity") {
+			return event.Errorf(event.CodeEncodingUnsupported,
+				"The Content-Encoding %.40q is not understood: send the body as it is.", encoding).With("Content-Encoding")
+		}
+	}
+	// The mux would redirect, and a redirected POST becomes a GET.
+	if p := r.URL.EscapedPath(); p != "*" && (strings.Contains(p, "//") || len(path.Clean(p)) < len(p)-1) {
+		return event.Errorf(event.CodeNotFound,
+			"The path %.80q has empty or dot segments: remove them, or percent-encode a slash or dot that belongs to a key.", p)
+	}
+	return nil
+}

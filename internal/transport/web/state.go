@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"bufio"
+	"encoding/hex"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/dispatch"
+)
+
+// statesMax bounds the downloads of state at one time, each of which pins a
+// snapshot of the store.
+const statesMax = 64
+
+func (s *Server) topicState(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	patterns, err := onePattern(r.PathValue("topic"))
+	if err != nil {
+		return err
+	}
+	return s.state(w, r, patterns)
+}
+
+func (s *Server) topicsState(w http.ResponseWriter, r *http.Request, q url.Values) error {
+	patterns, err := listedPatterns(q)
+	if err != nil {
+		return err
+	}
+	return s.state(w, r, patterns)
+}
+
+// state streams the winners of one or several topics, exact at one cursor, as
+// NDJSON in position order. That order lets a download be cut anywhere: what
+// is missing comes to whoever follows from the last position that was sent.
+func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.Pattern) error {
+	if s.states.Add(1) > statesMax {
+		s.states.Add(-1)
+		return event.Errorf(event.CodeOverloaded, "%d downloads of state are under way: retry in a second.", statesMax)
+	}
+	defer s.states.Add(-1)
+	state, err := s.broker.OpenState(patterns)
+	if err != nil {
+		return err
+	}
+	defer state.Close()
+	h := w.Header()
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Signalbox-Cursor", state.Cursor().String())
+	h.Set("Signalbox-Log-Ms", strconv.FormatInt(state.LogMillis(), 10))
+	if r.Method == http.MethodHead {
+		return nil
+	}
+	lift(w)
+	pw := s.paced(w)
+	if err := s.writeState(pw, state, time.Now().Add(s.opt.StateTime)); err != nil {
+		if fault := event.AsError(err); fault.Code == event.CodeInternal && fault.Err != nil {
+			s.log.Warn("download of state was broken off", "path", r.URL.Path, "err", fault.Err)
+		}
+		// Without the last chunk, so that it is not taken for complete.
+		panic(http.ErrAbortHandler)
+	}
+	return gone(pw.end(nil))
+}
+
+func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.Time) error {
+	out := bufio.NewWriterSize(pw, pieceBytes/2)
+	at := event.Cursor{Incarnation: state.Cursor().Incarnation}
+	for n := 0; ; n++ {
+		d, more, err := state.Next()
+		if err != nil {
+			return err
+		}
+		if !more {
+			return out.Flush()
+		}
+		if n&255 == 255 && time.Now().After(until) {
+			return writeCut(out, at)
+		}
+		_, _ = out.Write(d.Line()) // its error comes back from WriteByte
+		if err := out.WriteByte('\n'); err != nil {
+			return err
+		}
+		at.Position = d.Position
+	}
+}
+
+// writeCut ends a download that takes too long with the cursor to follow from.
+func writeCut(out *bufio.Writer, at event.Cursor) error {
+	line := append([]byte(`{"specversion":"1.0","id":"`), at.String()...)
+	line = append(line, `","source":"/v1/state","type":"signalbox.cut","datacontenttype":"application/json","data":{"cursor":"`...)
+	line = append(at.AppendTo(line), "\"}}\n"...)
+	if _, err := out.Write(line); err != nil {
+		return err
+	}
+	return out.Flush()
+}
+
+// keyState answers with the event that is the state of one key.
+func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	// Both are taken before the state, so that whoever follows from the cursor
+	// may see this event again but misses none.
+	cursor, logMillis := s.broker.Head(), s.broker.LogMillis()
+	d, err := s.broker.StateKey(r.PathValue("topic"), r.PathValue("key"))
+	if err != nil {
+		return err
+	}
+	tag := etag(d.Position)
+	h := w.Header()
+	h.Set("ETag", tag)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Signalbox-Cursor", cursor.String())
+	h.Set("Signalbox-Log-Ms", strconv.FormatInt(logMillis, 10))
+	if held := strings.Join(r.Header["If-None-Match"], ","); held != "" && (held == "*" || strings.Contains(held, tag)) {
+		w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	return s.whole(w, http.StatusOK, "application/cloudevents+json", append(d.JSON(), '\n'))
+}
+
+// digest answers with the digest of a topic's state.
+func (s *Server) digest(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	d, err := s.broker.Digest(r.Context(), r.PathValue("topic"))
+	if err != nil {
+		return err
+	}
+	b := make([]byte, 0, 20<<10)
+	b = append(append(b, `{"topic":"`...), d.Topic...) // a topic name needs no escaping
+	b = d.Cursor.AppendTo(append(b, `","cursor":"`...))
+	b = strconv.AppendInt(append(b, `","log_ms":`...), d.LogMillis, 10)
+	b = strconv.AppendInt(append(b, `,"keys":`...), int64(d.Keys), 10)
+	b = append(b, `,"buckets":[`...)
+	for i := range d.Buckets {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(hex.AppendEncode(append(b, '"'), d.Buckets[i][:]), '"')
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Signalbox-Cursor", d.Cursor.String())
+	return s.whole(w, http.StatusOK, "application/json", append(b, "]}\n"...))
+}
+
+// whole answers with a body that is at hand as a whole.
+func (s *Server) whole(w http.ResponseWriter, status int, contentType string, body []byte) error {
+	h := w.Header()
+	h.Set("Content-Type", contentType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	pw := s.paced(w)
+	_, err := pw.Write(body)
+	return gone(pw.end(err))
+}
