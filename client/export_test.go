@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package client
+
+import (
+	"io"
+	"time"
+)
+
+// Block is a dispatched block of an event stream, for tests.
+type Block = block
+
+// ParseSSE reads all blocks of a stream; the error is nil at its end.
+func ParseSSE(r io.Reader, lineMax int, each func(Block)) error {
+	p := newSSEParser(r, lineMax)
+	for {
+		b, err := p.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		each(b)
+	}
+}
+
+// Wait exposes the wait before a further try.
+func (r Retry) Wait(n int, floor time.Duration) time.Duration { return r.withDefaults().wait(n, floor) }
+
+// RetryAfter exposes the reader of the header.
+func RetryAfter(s string) time.Duration { return retryAfter(s) }
+
+// RetryField exposes the reader of a retry field.
+func RetryField(s string) time.Duration {
+	ms, _ := parseDigits([]byte(s))
+	return time.Duration(ms) * time.Millisecond
+}
