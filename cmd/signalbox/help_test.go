@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// TestHelpExamples pastes every example of every help text into a shell, in the order in which the commands are listed.
+// Only durations are shortened.
+func TestHelpExamples(t *testing.T) {
+	dir := t.TempDir()
+	url, stop, err := startBroker(filepath.Join(dir, "seeded"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	t.Setenv("SIGNALBOX_URL", url)
+	shell(t, dir, "signalbox topic set fleet.tasks --cleanup-policy compact && signalbox publish scratch --data 1")
+	seen := 0
+	eachCommand((&app{stdio: stdio{out: io.Discard, err: io.Discard}}).root(), func(c *cobra.Command) {
+		if c.Long == "" || c.Short == "" || c.Example == "" && c.HasParent() {
+			t.Errorf("%s: the help has no description or no example", c.CommandPath())
+		}
+		for _, line := range strings.Split(c.Example, "\n") {
+			line = strings.TrimSpace(regexp.MustCompile(`--duration \S+`).ReplaceAllString(line, "--duration 100ms"))
+			switch {
+			case line == "":
+				continue
+			case strings.HasPrefix(line, "signalbox serve"):
+				served(t, dir, line)
+			default:
+				// The state is deleted by an example of publish; examples of state want one.
+				shell(t, dir, "signalbox publish fleet.tasks --key T-998 --data 1 && "+line)
+			}
+			seen++
+		}
+	})
+	if seen < 20 {
+		t.Errorf("only %d examples were found", seen)
+	}
+}
+
+func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
+	do(c)
+	for _, sub := range c.Commands() {
+		eachCommand(sub, do)
+	}
+}
+
+// shell runs a line as a user would paste it.
+func shell(t *testing.T, dir, line string) string {
+	t.Helper()
+	cmd := exec.Command("sh", "-c", line)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", line, err, out)
+	}
+	return string(out)
+}
+
+// served runs a line that serves until it is told to stop, and returns what it printed.
+func served(t *testing.T, dir, line string) string {
+	t.Helper()
+	b := serveIn(t, dir, line)
+	return b.stop(syscall.SIGTERM)
+}
+
+// process is a broker in a process of its own.
+type process struct {
+	t    *testing.T
+	cmd  *exec.Cmd
+	out  *os.File
+	done chan error
+}
+
+// serveIn starts a broker and returns once its banner is there.
+func serveIn(t *testing.T, dir, line string) *process {
+	t.Helper()
+	out, err := os.CreateTemp(t.TempDir(), "serve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", "exec "+line)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.Env = append(os.Environ(), "SIGNALBOX_LISTEN=127.0.0.1:0")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{t: t, cmd: cmd, out: out, done: make(chan error, 1)}
+	go func() { p.done <- cmd.Wait() }()
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	for deadline := time.Now().Add(20 * time.Second); !bytes.Contains(p.printed(), []byte("curl -N")); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s did not come up:\n%s", line, p.printed())
+		}
+	}
+	return p
+}
+
+func (p *process) printed() []byte {
+	b, err := os.ReadFile(p.out.Name())
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return b
+}
+
+// stop sends a signal and waits for the end, which must be in good order.
+func (p *process) stop(s os.Signal) string {
+	p.t.Helper()
+	if err := p.cmd.Process.Signal(s); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case err := <-p.done:
+		if err != nil {
+			p.t.Errorf("the broker ended with %v:\n%s", err, p.printed())
+		}
+	case <-time.After(20 * time.Second):
+		p.t.Errorf("the broker did not end:\n%s", p.printed())
+	}
+	return string(p.printed())
+}
+
+// TestBannerPasted pastes the curl lines of the banner, twice: whoever starts over must not meet an error.
+func TestBannerPasted(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl here")
+	}
+	p := serveIn(t, t.TempDir(), "signalbox serve")
+	lines := regexp.MustCompile(`(?m)^  curl .*$`).FindAllString(string(p.printed()), -1)
+	if len(lines) != 4 {
+		t.Fatalf("%d curl lines, want 4: %q", len(lines), lines)
+	}
+	for range 2 {
+		for i, want := range []string{`"cleanup_policy":"compact"`, `"position":"1"`, `"data":{"text":"hello"}`, "event: signalbox.sync"} {
+			line := strings.TrimSpace(lines[i])
+			if i == 3 {
+				line += " --max-time 1 || true" // A stream has no end of its own.
+			}
+			if out := shell(t, t.TempDir(), strings.Replace(line, "curl ", "curl -sS --fail-with-body ", 1)); !strings.Contains(out, want) {
+				t.Errorf("%s\nprinted %q, want %q in it", line, out, want)
+			}
+		}
+	}
+	p.stop(syscall.SIGTERM)
+}
+
+// TestSecondSignal: a process that takes too long to end in good order can be ended at once.
+func TestSecondSignal(t *testing.T) {
+	p := serveIn(t, t.TempDir(), "signalbox serve")
+	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(string(p.printed()))
+	// A request that never ends keeps an orderly shutdown waiting for its grace period.
+	hold := exec.Command("sh", "-c", `exec curl -s -T - -H 'Content-Type: application/cloudevents+json' -X POST `+url+`/v1/topics/t/events`)
+	in, err := hold.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hold.Start(); err != nil {
+		t.Skip("there is no curl here")
+	}
+	defer func() { _ = in.Close(); _ = hold.Wait() }()
+	_, _ = io.WriteString(in, "{")
+	time.Sleep(300 * time.Millisecond)
+	for range 2 {
+		if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	select {
+	case err := <-p.done:
+		if err == nil {
+			t.Error("the broker ended in good order before its second signal; the test proves nothing")
+		}
+	case <-time.After(3 * time.Second):
+		t.Error("the second signal did not end the broker")
+	}
+}

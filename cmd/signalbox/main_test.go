@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"signalbox/internal/broker"
+	"signalbox/internal/transport/web"
+)
+
+// TestMain lets scripts and shells run this test binary as the command signalbox.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"signalbox": main})
+}
+
+// The scripts are in testdata/script. Beside the commands of testscript they have
+//
+//	broker       start a broker and point SIGNALBOX_URL at it
+//	ready        wait until a broker answers at SIGNALBOX_URL
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			listen, err := freePort()
+			e.Setenv("SIGNALBOX_LISTEN", listen)
+			e.Setenv("SIGNALBOX_URL", "http://"+listen)
+			return err
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"broker": func(ts *testscript.TestScript, _ bool, _ []string) {
+				url, stop, err := startBroker(filepath.Join(ts.Getenv("WORK"), "broker-data"))
+				ts.Check(err)
+				ts.Defer(stop)
+				ts.Setenv("SIGNALBOX_URL", url)
+			},
+			"ready": func(ts *testscript.TestScript, _ bool, _ []string) {
+				ts.Check(awaitReady(ts.Getenv("SIGNALBOX_URL")))
+			},
+		},
+	})
+}
+
+// freePort finds a loopback address that is free now. Another process may take it; nothing else here does.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String(), nil
+}
+
+// startBroker runs a broker in this process.
+func startBroker(dir string) (url string, stop func(), err error) {
+	quiet := slog.New(slog.DiscardHandler)
+	b, err := broker.Open(broker.Options{Dir: dir, Logger: quiet})
+	if err != nil {
+		return "", nil, err
+	}
+	server, err := web.New(web.Options{Broker: b, Logger: quiet})
+	if err != nil {
+		return "", nil, err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() { _ = server.Serve(ctx, l); close(served) }()
+	return "http://" + l.Addr().String(), func() { cancel(); <-served; _ = b.Close() }, nil
+}
+
+func awaitReady(url string) error {
+	var err error
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		var res *http.Response
+		if res, err = http.Get(url + "/readyz"); err == nil {
+			_, _ = io.Copy(io.Discard, res.Body)
+			_ = res.Body.Close()
+			if res.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+	}
+	return err
+}
