@@ -26,7 +26,7 @@ func (s *scratch) assemble(r rules, p payload) (*Event, error) {
 	if p.form == payloadJSON && !s.hasType {
 		// JSON format 3.1.2: proceed as if it were application/json, and say so when
 		// converting. Saying it at once makes all modes hash the same.
-		if err := s.addText(nameDataContentType, contentTypeJSON); err != nil {
+		if err := s.addValue(nameDataContentType, StringValue(contentTypeJSON)); err != nil {
 			return nil, err
 		}
 	}

@@ -83,13 +83,3 @@ func LooksLikeCursor(s string) bool { return looksLikeCursor(s) }
 func looksLikeCursor[T string | []byte](s T) bool {
 	return len(s) >= 2 && s[0] == '@' && '0' <= s[1] && s[1] <= '9'
 }
-
-// clip shortens foreign text for a message, so that an answer is not larger
-// than what provoked it.
-func clip(s string) string {
-	const most = 80
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
-}

@@ -62,7 +62,7 @@ func (d Draft) Event() (*Event, error) {
 		{attrNames[attrDataSchema], d.DataSchema, false},
 	} {
 		if a.required || a.text != "" {
-			if err := s.addText(a.name, a.text); err != nil {
+			if err := s.addValue(a.name, StringValue(a.text)); err != nil {
 				return nil, err
 			}
 		}
@@ -79,7 +79,7 @@ func (s *scratch) addExtension(name string, v any) error {
 	var n int64
 	switch v := v.(type) {
 	case string:
-		return s.addText(name, v)
+		return s.addValue(name, StringValue(v))
 	case bool:
 		return s.addValue(name, BooleanValue(v))
 	case int:
@@ -95,11 +95,6 @@ func (s *scratch) addExtension(name string, v any) error {
 		return invalid(name, "is outside the 32 bits of a CloudEvents Integer; send it as a string")
 	}
 	return s.addValue(name, IntegerValue(int32(n)))
-}
-
-func (s *scratch) addValue(name string, v Value) error {
-	n := s.keep(name)
-	return s.add(&member{name: n, id: attrOf(s.bytes(n)), text: s.keep(v.text), num: v.num, kind: v.kind})
 }
 
 // newID draws a UUIDv7 (RFC 9562 5.7): ids that sort by time keep the

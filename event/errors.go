@@ -84,3 +84,14 @@ func AsError(err error) *Error {
 		Err:     err,
 	}
 }
+
+// clip makes foreign text fit for a message: no longer than that, so that an
+// answer is not larger than what provoked it, and valid UTF-8, which a problem
+// document has to be.
+func clip(s string) string {
+	const most = 80
+	if len(s) <= most {
+		return strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return strings.ToValidUTF8(s[:most], "") + "…"
+}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"signalbox/event"
 )
@@ -34,6 +35,14 @@ func TestErrors(t *testing.T) {
 	}
 	if !strings.Contains(internal.Error(), "secret") || !errors.Is(internal, secret) {
 		t.Errorf("the operator sees %q", internal.Error())
+	}
+}
+
+// TestMessagesAreUTF8: a header name that is not must not spoil the problem document.
+func TestMessagesAreUTF8(t *testing.T) {
+	_, err := event.DecodeBinary(headers("ce-\x80: 1"), nil)
+	if e := wantCode(t, err, event.CodeEventInvalid); !utf8.ValidString(e.Message) || e.Field != "\uFFFD" {
+		t.Errorf("message %q, field %q", e.Message, e.Field)
 	}
 }
 

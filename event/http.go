@@ -47,7 +47,7 @@ func DetectMode(contentType string) (Mode, error) {
 		return Binary, nil
 	}
 	if !ok || format != "json" || !m.readable() {
-		return 0, Errorf(CodeMediaTypeUnsupported, "The media type %q is not understood; send application/cloudevents+json or application/cloudevents-batch+json in UTF-8.", clip(contentType)).With("Content-Type")
+		return 0, Errorf(CodeMediaTypeUnsupported, "The media type %q is not understood; send application/cloudevents+json or application/cloudevents-batch+json in UTF-8.", clip(contentType)).With(headerContentType)
 	}
 	return mode, nil
 }
@@ -55,28 +55,24 @@ func DetectMode(contentType string) (Mode, error) {
 // headerPrefix begins the headers of attributes (HTTP binding 3.1.3.1).
 const headerPrefix = "ce-"
 
+const headerContentType = "Content-Type"
+
 // DecodeBinary reads an event in binary mode from a producer. An empty body is
-// no data. Without a Content-Type data is bytes of no known type.
+// no data. Without a Content-Type data is bytes of no known type. Header names
+// may be in any case, so that other transports can use it too.
 func DecodeBinary(h http.Header, body []byte) (*Event, error) {
 	s := getScratch()
 	defer s.release()
 	s.begin()
 	for key, values := range h {
-		if len(key) < len(headerPrefix) || !strings.EqualFold(key[:len(headerPrefix)], headerPrefix) {
-			continue
+		var err error
+		switch {
+		case len(key) >= len(headerPrefix) && strings.EqualFold(key[:len(headerPrefix)], headerPrefix):
+			err = s.addHeader(key, values)
+		case strings.EqualFold(key, headerContentType):
+			err = s.addContentType(values)
 		}
-		if err := s.addHeader(key, values); err != nil {
-			return nil, err
-		}
-	}
-	switch values := h["Content-Type"]; {
-	case len(values) > 1:
-		return nil, Errorf(CodeHeaderInvalid, "The header Content-Type is there %d times; send it once.", len(values)).With("Content-Type")
-	case len(values) == 1 && values[0] != "":
-		if _, ok := parseMediaType(values[0]); !ok {
-			return nil, Errorf(CodeHeaderInvalid, "The Content-Type %q is not a media type.", clip(values[0])).With("Content-Type")
-		}
-		if err := s.addText(nameDataContentType, values[0]); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -85,6 +81,21 @@ func DecodeBinary(h http.Header, body []byte) (*Event, error) {
 		p = payload{payloadBytes, body}
 	}
 	return s.assemble(fromProducer, p)
+}
+
+// addContentType takes the content type, which is the datacontenttype (HTTP
+// binding 3.1.1) as it stands: a media type is not percent-encoded.
+func (s *scratch) addContentType(values []string) error {
+	switch {
+	case len(values) == 0 || len(values) == 1 && values[0] == "":
+		return nil
+	case len(values) > 1:
+		return Errorf(CodeHeaderInvalid, "The header Content-Type is there %d times; send it once.", len(values)).With(headerContentType)
+	}
+	if _, ok := parseMediaType(values[0]); !ok {
+		return Errorf(CodeHeaderInvalid, "The Content-Type %q is not a media type.", clip(values[0])).With(headerContentType)
+	}
+	return s.addValue(nameDataContentType, StringValue(values[0]))
 }
 
 // addHeader takes one ce- header.
@@ -109,7 +120,13 @@ func (s *scratch) addHeader(key string, values []string) error {
 	if fault != "" {
 		return Errorf(CodeHeaderInvalid, "The header %s %s.", clip(key), fault).With(clip(key))
 	}
-	return s.add(&member{name: name, id: id, text: text})
+	m, err := s.next()
+	if err != nil {
+		return err
+	}
+	m.name, m.id, m.text = name, id, text
+	s.settle(m)
+	return nil
 }
 
 // headerValue decodes a header value (HTTP binding 3.1.3.2): a quoted string is
@@ -190,7 +207,7 @@ func (e *Event) EncodeBinary(h http.Header) (body []byte) {
 	for i := range e.attrs {
 		a := &e.attrs[i]
 		if a.Name == nameDataContentType {
-			h["Content-Type"] = []string{a.Value.text}
+			h[headerContentType] = []string{a.Value.text}
 			continue
 		}
 		set(a.Name, a.Value.text)

@@ -142,46 +142,59 @@ func (s *scratch) readValue() (span, error) {
 // addMember takes one member of the JSON object.
 func (s *scratch) addMember(quoted, value span, p *payload) error {
 	raw := s.bytes(value)
-	m := member{name: span{quoted.start + 1, quoted.end - 1, false}, text: value}
-	if m.id = attrOf(s.bytes(m.name)); m.id == attrOther {
-		m.name, _ = s.unquote(quoted)
-		m.id = attrOf(s.bytes(m.name)) // may have been written with escapes
-	}
-	name := s.bytes(m.name)
-	if m.id == attrOther {
-		switch string(name) {
+	name := span{quoted.start + 1, quoted.end - 1, false}
+	id := attrOf(s.bytes(name))
+	if id == attrOther {
+		name, _ = s.unquote(quoted)
+		switch string(s.bytes(name)) {
 		case nameData:
 			return p.set(payloadJSON, raw)
 		case nameDataBase64:
 			return p.setBase64(raw)
 		}
+		id = attrOf(s.bytes(name)) // may have been written with escapes
 	}
-	switch raw[0] {
-	case 'n':
+	if raw[0] == 'n' {
 		// JSON format 2.2: null means unset. The name has to be one all the same.
-		if fault := nameFault(name); fault != "" {
-			return invalid(name, fault)
+		if fault := nameFault(s.bytes(name)); fault != "" {
+			return invalid(s.bytes(name), fault)
 		}
 		return nil
-	case '"':
+	}
+	m, err := s.next()
+	if err != nil {
+		return err
+	}
+	m.name, m.id, m.text = name, id, value
+	s.settle(m)
+	if raw[0] == '"' {
 		m.text, m.plain = s.unquote(value)
+		return nil
+	}
+	m.plain = true
+	return s.setScalar(m, raw)
+}
+
+// setScalar takes a value that is not a string.
+func (s *scratch) setScalar(m *member, raw []byte) error {
+	switch raw[0] {
 	case 't':
-		m.kind, m.num, m.plain = Boolean, 1, true
+		m.kind, m.num = Boolean, 1
 	case 'f':
-		m.kind, m.plain = Boolean, true
+		m.kind = Boolean
 	case '{', '[':
-		return invalid(name, "is an object or array; use a string, a boolean or an integer")
+		return invalid(s.bytes(m.name), "is an object or array; use a string, a boolean or an integer")
 	default:
 		n, err := strconv.ParseInt(string(raw), 10, 32) // refuses a fraction and an exponent
 		if err != nil {
-			return invalid(name, "is not an integer from -2147483648 to 2147483647 without fraction and exponent")
+			return invalid(s.bytes(m.name), "is not an integer from -2147483648 to 2147483647 without fraction and exponent")
 		}
 		if n == 0 {
 			m.text.start = m.text.end - 1 // JSON has a negative zero; the canonical string has not
 		}
-		m.kind, m.num, m.plain = Integer, int32(n), true
+		m.kind, m.num = Integer, int32(n)
 	}
-	return s.add(&m)
+	return nil
 }
 
 func (p *payload) setBase64(raw []byte) error {

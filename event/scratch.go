@@ -97,20 +97,42 @@ func (s *scratch) keep(v string) span {
 	return span{start, len(s.kept), true}
 }
 
-// add takes one attribute. Its id is that of its name.
-func (s *scratch) add(m *member) error {
-	if len(s.members) == MaxAttributes {
-		return Errorf(CodeEventInvalid, "The event has more than %d attributes; put what is not metadata into data.", MaxAttributes)
+// next makes room for one attribute. It is filled in its place, because copying
+// it there showed in the profile, and finished by settle.
+func (s *scratch) next() (*member, error) {
+	n := len(s.members)
+	if n == MaxAttributes {
+		return nil, Errorf(CodeEventInvalid, "The event has more than %d attributes; put what is not metadata into data.", MaxAttributes)
 	}
+	if n == cap(s.members) {
+		s.members = slices.Grow(s.members, 16)
+	}
+	s.members = s.members[:n+1]
+	m := &s.members[n]
+	*m = member{}
+	return m, nil
+}
+
+// settle notes what follows from the name and id of a member.
+func (s *scratch) settle(m *member) {
+	m.rank = attrRanks[m.id]
 	if m.id == attrOther {
 		m.rank = rankOf(s.bytes(m.name))
-	} else {
-		m.rank = attrRanks[m.id]
 	}
 	if m.id == attrDataContentType {
 		s.hasType = true
 	}
-	s.members = append(s.members, *m)
+}
+
+// addValue takes one attribute from outside the input.
+func (s *scratch) addValue(name string, v Value) error {
+	m, err := s.next()
+	if err != nil {
+		return err
+	}
+	m.name, m.text, m.num, m.kind = s.keep(name), s.keep(v.text), v.num, v.kind
+	m.id = attrOf(s.bytes(m.name))
+	s.settle(m)
 	return nil
 }
 
@@ -127,12 +149,6 @@ func rankOf(name []byte) (rank uint64) {
 		rank |= uint64(c) << (56 - 8*i)
 	}
 	return rank
-}
-
-// addText takes one string attribute from outside the input.
-func (s *scratch) addText(name, text string) error {
-	n := s.keep(name)
-	return s.add(&member{name: n, id: attrOf(s.bytes(n)), text: s.keep(text)})
 }
 
 func (s *scratch) compare(a, b *member) int {

@@ -53,6 +53,8 @@ type Options struct {
 	Tap func(*eventlog.Proposal)
 }
 
+// fill sets the defaults. Without a Fatal of its own, the broker panics when
+// the state on disk is no longer known.
 func (o *Options) fill() {
 	if o.Clock == nil {
 		o.Clock = systemClock{}

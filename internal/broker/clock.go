@@ -23,6 +23,7 @@ type systemClock struct{}
 
 func (systemClock) Wall() time.Time { return time.Now() }
 
+// Mono panics on a system without a boot-time clock, which no supported one is.
 func (systemClock) Mono() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {

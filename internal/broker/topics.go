@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
 	"signalbox/internal/store"
@@ -17,11 +18,11 @@ import (
 type TopicInfo struct {
 	Name       string
 	Policy     event.Policy
-	Events     uint64 // retained events
-	Bytes      uint64 // of retained events
-	Keys       uint64 // live keys, of a compacted topic
-	Tombstones uint64 // removed or expired keys that are still guarded
-	Oldest     event.Cursor
+	Events     uint64       // retained events
+	Bytes      uint64       // of retained events
+	Keys       uint64       // live keys, of a compacted topic
+	Tombstones uint64       // removed or expired keys that are still guarded
+	Oldest     event.Cursor // from which everything that is retained is read
 	Head       event.Cursor // of its last event
 	Floor      event.HLC    // an unknown key needs a higher HLC
 }
@@ -33,7 +34,7 @@ func (b *Broker) info(t *store.Topic) TopicInfo {
 	}
 	return TopicInfo{
 		Name: t.Name, Policy: t.Policy, Events: t.Events, Bytes: t.Retained, Keys: t.Keys, Tombstones: t.Tombstones,
-		Oldest: at(t.RemovedTo), Head: at(t.Last), Floor: t.Floor,
+		Oldest: at(dispatch.Oldest(t)), Head: at(t.Last), Floor: t.Floor,
 	}
 }
 

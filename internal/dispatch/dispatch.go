@@ -44,6 +44,7 @@ type Dispatch struct {
 type view struct {
 	name string
 	info atomic.Pointer[store.Topic]
+	gone atomic.Bool // the topic was deleted, and this view replaced
 }
 
 // Options say what a Dispatch serves.
@@ -90,6 +91,9 @@ func (d *Dispatch) Advance(out *projector.Output) {
 func (d *Dispatch) update(t *store.Topic) {
 	v := d.topics[t.Name]
 	if v == nil || v.info.Load().Number != t.Number {
+		if v != nil {
+			v.gone.Store(true)
+		}
 		v = &view{name: t.Name}
 		v.info.Store(t)
 		d.topics[t.Name] = v
@@ -126,6 +130,16 @@ func (d *Dispatch) Topic(name string) (store.Topic, error) {
 		return store.Topic{}, event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name)
 	}
 	return *v.info.Load(), nil
+}
+
+// Oldest is the position of the cursor from which a reader gets everything
+// that a topic retains. A compacted topic retains winners of any age, however
+// far its removals have come.
+func Oldest(t *store.Topic) uint64 {
+	if t.Policy.Compacts() {
+		return 0
+	}
+	return t.RemovedTo
 }
 
 // Topics returns all topics, by name.

@@ -32,7 +32,15 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 	end, bytes := r.cursor, 0
 	for end < head && len(r.items) < limit.Events && bytes < limit.Bytes {
 		end++
-		if i := d.tail.at(end); r.wants(i, head) {
+		i := d.tail.at(end)
+		if !r.selects(i.view) {
+			continue
+		}
+		if i.removed() {
+			d.mu.RUnlock()
+			return r.pollStore(limit) // which knows whether that matters to the reader
+		}
+		if r.wants(i, head) {
 			r.items = append(r.items, i)
 			bytes += len(i.Members)
 		}
@@ -60,12 +68,17 @@ func (r *Reader) window(end uint64, caughtUp bool) Window {
 	return Window{Deliveries: r.out, Cursor: r.d.cursor(r.cursor), CaughtUp: caughtUp}
 }
 
+// removed reports whether the event may be gone from the store for another
+// reason than supersession or expiry: the tail must not bring it back.
+func (i *item) removed() bool {
+	t := i.view.info.Load()
+	return i.view.gone.Load() || i.Position <= t.RetiredTo ||
+		i.Flags&store.EventTombstone != 0 && i.Position <= t.RemovedTo
+}
+
 // wants reports whether an item of the tail is delivered in a window that is
 // taken at head. It is called with mu held.
 func (r *Reader) wants(i *item, head uint64) bool {
-	if !r.selects(i.view) {
-		return false
-	}
 	if i.ExpiryMillis != 0 && i.ExpiryMillis <= max(r.d.space.LogMillis, r.d.now()) {
 		return false
 	}

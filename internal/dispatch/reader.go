@@ -187,20 +187,19 @@ func (r *Reader) checkRemoved() error {
 // facts adds what a client needs to recover. It is called with mu held.
 func (r *Reader) facts(e *event.Error) *event.Error {
 	topics := []string{}
-	oldest := uint64(0)
 	compacted := []string{}
 	for _, v := range r.group.views {
 		t := v.info.Load()
 		if t.RemovedTo > r.cursor {
 			topics = append(topics, t.Name)
 		}
-		oldest = max(oldest, t.RemovedTo)
 		if !t.Deleted && t.Policy.Compacts() {
 			compacted = append(compacted, t.Name)
 		}
 	}
-	if oldest > r.d.head {
-		oldest = r.d.head
+	oldest := uint64(0) // of several topics only the beginning is before everything
+	if len(r.group.views) == 1 {
+		oldest = Oldest(r.group.views[0].info.Load())
 	}
 	e = e.Fact("oldest", r.d.cursor(oldest).String()).Fact("head", r.d.cursor(r.d.head).String()).Fact("topics", topics)
 	if len(compacted) > 0 {

@@ -4,7 +4,6 @@ package dispatch
 
 import (
 	"context"
-	"errors"
 
 	"signalbox/event"
 	"signalbox/internal/projector"
@@ -133,7 +132,7 @@ func (d *Dispatch) StateKey(topic, key string) (delivery Delivery, err error) {
 		return nil
 	})
 	if err == nil && !ok {
-		err = errors.Join(store.ErrDamaged, errors.New("a winner has no event"))
+		err = store.Damagedf("the winner of key %q has no event", key)
 	}
 	return delivery, err
 }

@@ -27,7 +27,8 @@ const (
 	bitsKnown = 1<<iota - 1
 )
 
-// AppendBinary appends the proposal's encoding, without Local, to dst.
+// AppendBinary appends the proposal's encoding, without Local, to dst. It panics
+// if a control entry does not encode, which its plain fields always do.
 func (p *Proposal) AppendBinary(dst []byte) []byte {
 	dst = append(dst, formatByte, byte(p.Kind))
 	dst = binary.AppendUvarint(dst, uint64(p.Node))

@@ -35,22 +35,25 @@ type leaf struct {
 	body     [32]byte
 }
 
+// append appends what is hashed of a leaf.
+func (l *leaf) append(dst []byte, index uint64, logMillis int64) []byte {
+	dst = append(dst, leafVersion)
+	dst = binary.BigEndian.AppendUint64(dst, index)
+	dst = append(dst, l.kind)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(logMillis))
+	dst = binary.BigEndian.AppendUint64(dst, l.position)
+	dst = binary.BigEndian.AppendUint64(dst, uint64(l.hlc))
+	dst = append(dst, l.flags)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(l.topic)))
+	dst = append(dst, l.topic...)
+	return append(dst, l.body[:]...)
+}
+
 // chain appends a leaf to the audit chain, and returns its index.
 func (p *Projector) chain(l leaf) uint64 {
 	index := p.space.Leaves
-	b := append(p.scratch[:0], leafVersion)
-	b = binary.BigEndian.AppendUint64(b, index)
-	b = append(b, l.kind)
-	b = binary.BigEndian.AppendUint64(b, uint64(p.space.LogMillis))
-	b = binary.BigEndian.AppendUint64(b, l.position)
-	b = binary.BigEndian.AppendUint64(b, uint64(l.hlc))
-	b = append(b, l.flags)
-	b = binary.BigEndian.AppendUint32(b, uint32(len(l.topic)))
-	b = append(b, l.topic...)
-	b = append(b, l.body[:]...)
-	p.scratch = b
-
-	sum := sha256.Sum256(b)
+	p.scratch = l.append(p.scratch[:0], index, p.space.LogMillis)
+	sum := sha256.Sum256(p.scratch)
 	p.leaves = append(p.leaves, sum[:]...)
 	p.space.Leaves++
 	p.space.Chain = NextChain(p.space.Chain, sum)

@@ -16,6 +16,8 @@ package projector
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
@@ -112,11 +114,11 @@ func (p *Projector) Settings() eventlog.Settings { return p.settings }
 // Space returns the space's state as of the last applied group.
 func (p *Projector) Space() store.Space { return p.space }
 
-// Topics returns all topics, deleted ones too, in no particular order.
+// Topics returns all topics, deleted ones too, by name.
 func (p *Projector) Topics() []store.Topic {
 	out := make([]store.Topic, 0, len(p.topics))
-	for _, t := range p.topics {
-		out = append(out, t.Topic)
+	for _, name := range slices.Sorted(maps.Keys(p.topics)) {
+		out = append(out, p.topics[name].Topic)
 	}
 	return out
 }

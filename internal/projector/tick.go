@@ -82,15 +82,16 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 	if err != nil || !found {
 		return err // it was superseded
 	}
-	p.batch.DeleteEvent(t.Number, timer.Position)
-	p.touch(t)
 	if !t.Policy.Compacts() {
+		p.batch.DeleteEvent(t.Number, timer.Position)
 		return nil // the figures of such a topic count up to what was retired
 	}
 	winner, ok, err := p.winner(t, key)
 	if err != nil || !ok || winner.Position != timer.Position {
-		return err
+		return err // this tick has purged it, and a row is deleted only once
 	}
+	p.batch.DeleteEvent(t.Number, timer.Position)
+	p.touch(t)
 	t.Events--
 	t.Retained -= uint64(winner.Size)
 	if tombstone {

@@ -122,7 +122,7 @@ func (p *Projector) deleteTopic(name string) *event.Error {
 	p.batch.SetGarbage(t.Number)
 	delete(p.numbers, t.Number)
 	p.space.TopicLast++
-	t.Number, t.Deleted, t.Policy = p.space.TopicLast, true, event.Policy{}
+	t.Number, t.Deleted, t.Policy = p.space.TopicLast, true, event.DefaultPolicy()
 	t.Figures = store.Figures{
 		RemovedTo:  max(t.RemovedTo, t.Last),
 		Floor:      max(t.Floor, t.HighestHLC),

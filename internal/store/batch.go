@@ -130,8 +130,10 @@ func (b *Batch) SetFigures(topic uint32, f *Figures) {
 	b.set()
 }
 
-// SetGarbage marks a topic number whose rows nobody will read again.
+// SetGarbage marks a topic number whose rows nobody will read again. Its
+// figures go at once: a group that makes and deletes the topic never wrote them.
 func (b *Batch) SetGarbage(topic uint32) {
+	must(b.b.Delete(appendUint32Key(nil, prefixFigures, topic), nil))
 	b.key, b.value = appendUint32Key(b.key[:0], prefixGarbage, topic), b.value[:0]
 	b.set()
 }
@@ -139,7 +141,7 @@ func (b *Batch) SetGarbage(topic uint32) {
 // DeleteTopicRows removes all rows under a topic number, and its garbage mark.
 // Deduplication records and timers go with their generation and due time.
 func (b *Batch) DeleteTopicRows(topic uint32) {
-	for _, prefix := range []byte{prefixEvent, prefixWinner, prefixFigures} {
+	for _, prefix := range []byte{prefixEvent, prefixWinner} {
 		start := appendUint32Key(nil, prefix, topic)
 		must(b.b.DeleteRange(start, successor(start), nil))
 	}

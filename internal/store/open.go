@@ -22,14 +22,16 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 	if err != nil {
 		return nil, openError(o.Dir, err)
 	}
-	if len(damages) > 0 && !o.Tolerant {
+	if o.found != nil {
+		*o.found = damages
+	} else if len(damages) > 0 {
 		return nil, errors.Join(damagesError(o.Dir, damages), lock.Close())
 	}
 	if lock == nil && o.ReadOnly {
 		return nil, noData(o.Dir)
 	}
 	options.Lock = lock
-	db, err := pebble.Open(o.Dir, options)
+	db, err := openPebble(o.Dir, options)
 	if err != nil {
 		err = openError(o.Dir, err)
 		if lock != nil {
@@ -38,6 +40,17 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 		return nil, err
 	}
 	return &Store{db: db, lock: lock}, nil
+}
+
+// openPebble turns a panic into an error: Pebble's replay of a log panics where
+// it meets what it holds to be impossible, which damage can bring about.
+func openPebble(dir string, options *pebble.Options) (db *pebble.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			db, err = nil, fmt.Errorf("pebble: panic while opening: %v", r)
+		}
+	}()
+	return pebble.Open(dir, options)
 }
 
 // openError gives the code. Whatever the operating system did not refuse, and

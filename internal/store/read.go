@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -32,8 +33,8 @@ func get(r pebble.Reader, key []byte, use func(value []byte) error) (bool, error
 }
 
 func readError(err error) error {
-	if pebble.IsCorruptionError(err) {
-		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	if pebble.IsCorruptionError(err) || errors.Is(err, fs.ErrNotExist) {
+		return Damagedf("%w", err)
 	}
 	return fmt.Errorf("store: reading: %w", err)
 }
@@ -44,19 +45,30 @@ func (s *Store) LoadSpace() (space Space, settings eventlog.Settings, ok bool, e
 		space, err = decodeSpace(b)
 		return err
 	})
+	if err == nil && !ok {
+		err = s.mustBeEmpty()
+	}
 	if err != nil || !ok {
 		return space, settings, ok, err
 	}
 	found, err := get(s.db, appendNameKey(nil, prefixMeta, metaSettings), func(b []byte) error {
 		if err := json.Unmarshal(b, &settings); err != nil {
-			return fmt.Errorf("%w: settings: %w", ErrDamaged, err)
+			return Damagedf("settings: %w", err)
 		}
 		return nil
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%w: there is a space but there are no settings", ErrDamaged)
+		err = Damagedf("there is a space but there are no settings")
 	}
 	return space, settings, true, err
+}
+
+// mustBeEmpty fails if there are rows. Without the space's row they are what is
+// left of a space, which a new one must not be written over.
+func (s *Store) mustBeEmpty() error {
+	return scan(s.db, nil, func(key, _ []byte) error {
+		return Damagedf("there are rows, such as %x, but the space's own is missing", key)
+	})
 }
 
 // LoadTopics calls each with every topic, deleted ones too.
@@ -71,7 +83,7 @@ func (s *Store) LoadTopics(each func(Topic) error) error {
 			return err
 		})
 		if err == nil && !found {
-			err = fmt.Errorf("%w: topic %q has no figures", ErrDamaged, t.Name)
+			err = Damagedf("topic %q has no figures", t.Name)
 		}
 		if err != nil {
 			return err
@@ -170,7 +182,7 @@ func (s *Store) MinuteAtOrBefore(minute int64) (position uint64, ok bool, err er
 		return 0, false, nil
 	}
 	if len(it.Value()) != 8 {
-		return 0, false, fmt.Errorf("%w: a minute row has %d bytes", ErrDamaged, len(it.Value()))
+		return 0, false, Damagedf("a minute row has %d bytes", len(it.Value()))
 	}
 	return binary.BigEndian.Uint64(it.Value()), true, nil
 }

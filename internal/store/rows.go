@@ -4,7 +4,6 @@ package store
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"signalbox/event"
 )
@@ -213,7 +212,7 @@ type Timer struct {
 
 func decodeTimer(key, value []byte) (Timer, error) {
 	if len(key) != 1+8+4+8+1 {
-		return Timer{}, fmt.Errorf("%w: a timer key has %d bytes", ErrDamaged, len(key))
+		return Timer{}, Damagedf("a timer key has %d bytes", len(key))
 	}
 	return Timer{
 		DueMillis: int64(binary.BigEndian.Uint64(key[1:])),
@@ -279,7 +278,7 @@ func (r *rowReader) uvarint() uint64 {
 
 func (r *rowReader) error(what string) error {
 	if r.failed {
-		return fmt.Errorf("%w: the bytes of a row of kind %q do not decode", ErrDamaged, what)
+		return Damagedf("the bytes of a row of kind %q do not decode", what)
 	}
 	return nil
 }

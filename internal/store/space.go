@@ -5,7 +5,6 @@ package store
 import (
 	"encoding/binary"
 	"encoding/json"
-	"fmt"
 
 	"signalbox/event"
 )
@@ -115,7 +114,7 @@ type nameRow struct {
 func decodeName(name string, b []byte) (Topic, error) {
 	var row nameRow
 	if err := json.Unmarshal(b, &row); err != nil {
-		return Topic{}, fmt.Errorf("%w: the row of topic %q: %w", ErrDamaged, name, err)
+		return Topic{}, Damagedf("the row of topic %q: %w", name, err)
 	}
 	return Topic{Name: name, Number: row.Number, Deleted: row.Deleted, Policy: row.Policy}, nil
 }

@@ -16,13 +16,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"signalbox/event"
 )
 
 // ErrDamaged marks stored bytes that cannot be what was written.
@@ -48,6 +47,8 @@ type Options struct {
 	Fatal func(message string)
 	// Damaged, if set, is told of a file in which a read has met damage.
 	Damaged func(file, detail string)
+
+	found *[]Damage // set by Inspect: damage is noted here and does not end Open
 }
 
 // Store is an open data directory. All methods are safe for concurrent use,
@@ -164,14 +165,22 @@ func (l *pebbleLogger) Infof(format string, args ...any) {}
 
 func (l *pebbleLogger) Errorf(format string, args ...any) {
 	if l.slog != nil {
-		l.slog.Error("storage", "detail", fmt.Sprintf(format, args...))
+		l.slog.Error("storage", "detail", firstLine(format, args))
 	}
 }
 
+// Fatalf must not return, or Pebble would go on with a state that it knows to
+// be wrong; it panics if nobody else ends the process.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
-	message := fmt.Sprintf(format, args...)
+	message := firstLine(format, args)
 	if l.fatal != nil {
 		l.fatal(message)
 	}
 	panic("store: " + message)
+}
+
+// firstLine leaves out the stack traces that Pebble's errors print.
+func firstLine(format string, args []any) string {
+	line, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
+	return line
 }

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/dispatch"
+	"signalbox/internal/store"
+)
+
+// The harness runs a few rounds by default; for more:
+//
+//	go test ./internal/broker -run Crash -crash.rounds=300 -crash.seed=7
+var (
+	crashRounds = flag.Int("crash.rounds", 14, "how often the crash tests end a broker")
+	crashSeed   = flag.Uint64("crash.seed", 0, "the seed of the crash tests; 0 draws one")
+)
+
+// crashHistory is how many crashes one data directory goes through.
+const crashHistory = 8
+
+// crashableFS is a file system in memory that forgets what was not synced. Its
+// gate keeps a clone from being taken within an operation that takes the file
+// system's own lock twice, which would be a deadlock.
+type crashableFS struct {
+	*vfs.MemFS
+	gate *sync.RWMutex
+}
+
+func (fs crashableFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	fs.gate.RLock()
+	defer fs.gate.RUnlock()
+	return fs.MemFS.ReuseForWrite(from, to, category)
+}
+
+func (fs crashableFS) Link(from, to string) error {
+	fs.gate.RLock()
+	defer fs.gate.RUnlock()
+	return fs.MemFS.Link(from, to)
+}
+
+// crashPoint is when the power fails.
+type crashPoint struct {
+	name  string
+	after time.Duration                       // at the latest
+	op    func(op errorfs.Op) bool            // at this operation of the file system
+	hook  string                              // when the load reports this
+	act   func(b *broker.Broker, stop func()) // or when this says so
+}
+
+// crashPoints draws one.
+func drawCrashPoint(rng *rand.Rand) crashPoint {
+	p := crashPoint{after: time.Duration(5+rng.IntN(60)) * time.Millisecond}
+	skip := rng.IntN(6)
+	matching := func(match func(op errorfs.Op) bool) func(op errorfs.Op) bool {
+		var mu sync.Mutex
+		return func(op errorfs.Op) bool {
+			if !match(op) {
+				return false
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			skip--
+			return skip < 0
+		}
+	}
+	isFile := func(kind errorfs.OpKind, part string) func(op errorfs.Op) bool {
+		return matching(func(op errorfs.Op) bool { return op.Kind == kind && strings.Contains(op.Path, part) })
+	}
+	switch p.name = "time"; rng.IntN(12) {
+	case 0:
+		skip = rng.IntN(3000)
+		p.name, p.op = "any write", matching(func(op errorfs.Op) bool { return op.Kind.ReadOrWrite() == errorfs.OpIsWrite })
+	case 1:
+		p.name, p.op = "sync of a log", isFile(errorfs.OpFileSyncData, ".log")
+	case 2:
+		p.name, p.op = "new table", isFile(errorfs.OpCreate, ".sst")
+	case 3:
+		p.name, p.op = "sync of the manifest", isFile(errorfs.OpFileSync, "MANIFEST")
+	case 4:
+		p.name, p.op = "after a flush", isFile(errorfs.OpRemove, "")
+	case 5:
+		p.name, p.op = "new log", isFile(errorfs.OpCreate, ".log")
+	case 6:
+		p.name, p.hook = "first write of a topic", "topic"
+	case 7:
+		p.name, p.hook = "deletion of a topic", "deletion"
+	case 8:
+		p.name, p.op = "log used again", isFile(errorfs.OpReuseForWrite, "")
+	case 9:
+		p.name, p.act = "retention", func(b *broker.Broker, stop func()) {
+			if t, err := b.Topic("log.short"); err == nil && t.Oldest.Position > 0 && skip <= 0 {
+				stop()
+			}
+			skip--
+		}
+	}
+	return p
+}
+
+// TestCrashPowerLoss lets the power fail at random instants of a broker that is
+// published to and read: a file system in memory keeps what was synced and an
+// arbitrary part of the rest. Guards F54, step 2 to 4, and F45, step 3 and 5.
+func TestCrashPowerLoss(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = rand.Uint64() >> 32
+	}
+	events, points := 0, map[string]int{}
+	for done := 0; done < *crashRounds && !t.Failed(); done += crashHistory {
+		h := newCrashHistory(t, seed+uint64(done))
+		for round := 0; round < min(crashHistory, *crashRounds-done) && !t.Failed(); round++ {
+			points[h.round(round)]++
+		}
+		events += h.ledger.acked
+		h.close()
+	}
+	t.Logf("%d power losses, %d acknowledged events, seed %d, at %v", *crashRounds, events, seed, points)
+	if t.Failed() {
+		t.Logf("again with: go test ./internal/broker -run TestCrashPowerLoss -crash.rounds=%d -crash.seed=%d", *crashRounds, seed)
+	}
+}
+
+// history is one data directory through several crashes.
+type history struct {
+	t       *testing.T
+	seed    uint64
+	rng     *rand.Rand
+	fs      *vfs.MemFS
+	clock   *crashClock
+	ledger  *ledger
+	ref     *reference
+	dedup   time.Duration
+	unknown []*attempt
+}
+
+func newCrashHistory(t *testing.T, seed uint64) *history {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	h := &history{
+		t: t, seed: seed, rng: rng, fs: vfs.NewCrashableMem(), clock: newCrashClock(100), ledger: newLedger(),
+		ref: newReference(t, rng), dedup: 24 * time.Hour,
+	}
+	if rng.IntN(3) == 0 {
+		h.dedup = 20 * time.Second // generations change within a history
+	}
+	return h
+}
+
+func (h *history) close() {
+	fresh := newReference(h.t, h.rng)
+	fresh.apply(h.ledger.proposals)
+	fresh.checkState(h.ref.store)
+	fresh.close()
+	h.ref.close()
+}
+
+// round opens the directory, publishes until the crash, and checks what a
+// second opening finds. It returns the name of the crash point.
+func (h *history) round(number int) string {
+	point := drawCrashPoint(h.rng)
+	crashed := make(chan struct{})
+	gate := &sync.RWMutex{}
+	mem, unsynced := h.fs, h.rng.IntN(101)
+	if h.rng.IntN(3) == 0 {
+		unsynced = 0
+	}
+	cloneRNG := rand.New(rand.NewPCG(h.seed, 77+uint64(number)))
+	stop := func() {
+		gate.Lock()
+		defer gate.Unlock()
+		if h.ledger.crash(func() { h.fs = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: cloneRNG}) }) {
+			close(crashed)
+		}
+	}
+	var running sync.WaitGroup
+	fs := errorfs.Wrap(crashableFS{mem, gate}, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if point.op != nil && point.op(op) {
+			running.Go(stop) // not here: the caller may hold what a reader waits for
+		}
+		return nil
+	}))
+	r := newRig(h.t, fs, func(o *broker.Options) {
+		o.Clock, o.DedupWindow, o.CleanEvery, o.Tap = h.clock, h.dedup, 15*time.Millisecond, h.ledger.tap()
+	})
+	l := &load{to: r.b, ledger: h.ledger, clock: h.clock, seed: h.seed, round: number, retry: h.unknown, hook: func(what string) {
+		if what == point.hook {
+			stop()
+		}
+	}}
+	h.publishUntil(r, l, &point, crashed, stop)
+	running.Wait()
+	r.close()
+	h.recover(number, point.name)
+	return point.name
+}
+
+func (h *history) publishUntil(r *rig, l *load, point *crashPoint, crashed chan struct{}, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	h.t.Helper()
+	// A crash point may be met while the broker opens.
+	if err := l.create(ctx); err != nil && !h.ledger.over() {
+		h.t.Fatal(err)
+	}
+	l.start(ctx)
+	for _, c := range [][2]string{{">", ""}, {"state.*", dispatch.ViewCurrent}, {"log.*,state.*,new.>", dispatch.ViewHistory}, {"state.fleet", ""}} {
+		l.group.Go(func() { l.follow(ctx, r.b, c[0], c[1]) })
+	}
+	l.group.Go(func() { l.look(ctx, r.b) })
+	latest := time.After(point.after)
+	for over := false; !over; {
+		select {
+		case <-crashed:
+			over = true
+		case <-latest:
+			stop()
+			over = true
+		case <-time.After(time.Millisecond):
+			if point.act != nil {
+				point.act(r.b, stop)
+			}
+		}
+	}
+	cancel()
+	l.group.Wait()
+}
+
+// recover checks what the crash has left.
+func (h *history) recover(number int, point string) {
+	t := h.t
+	r := &rig{t: t, fs: h.fs}
+	report := r.verify()
+	for _, f := range report.Findings {
+		t.Errorf("round %d (%s): verify found %s: file %q topic %q position %d key %q: %s", number, point, f.What, f.File, f.Topic, f.Position, f.Key, f.Explanation)
+	}
+	s, err := store.Open(store.Options{Dir: rigDir, FS: h.fs, ReadOnly: true, CacheBytes: 8 << 20})
+	if errorCode(err) == event.CodeStoreFormat { // it never came into being
+		if h.ledger.acked > 0 || len(h.ledger.seen) > 0 {
+			t.Errorf("round %d: there is no store, and %d events were acknowledged", number, h.ledger.acked)
+		}
+		h.nextRound(nil)
+		return
+	}
+	if err != nil {
+		t.Fatalf("round %d (%s): %v", number, point, err)
+	}
+	space, _, _, err := s.LoadSpace()
+	if err != nil {
+		t.Fatal(err)
+	}
+	proposals := append(h.ledger.proposals, h.ledger.tapped...)
+	if uint64(len(proposals)) < space.Sequence {
+		t.Fatalf("round %d: %d proposals were recorded and %d recovered", number, len(proposals), space.Sequence)
+	}
+	retried, before := h.unknown, h.ref.done
+	if before > 0 {
+		h.ref.checkRepeats(h.ledger, retried, h.dedup.Milliseconds())
+	}
+	h.ref.apply(proposals[:space.Sequence])
+	h.ref.checkLedger(h.ledger)
+	h.ref.checkState(s)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if t.Failed() {
+		t.Logf("this was round %d of the history with seed %d, crash point %q", number, h.seed, point)
+	}
+	h.nextRound(proposals[:space.Sequence])
+}
+
+func (h *history) nextRound(proposals [][]byte) {
+	l := h.ledger
+	h.unknown = l.unresolved()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.proposals, l.attempts, l.crashed = proposals, nil, false
+	l.lastByPubl = map[int]uint64{}
+}
+
+var _ = fmt.Sprint

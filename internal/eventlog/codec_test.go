@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package eventlog_test
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"signalbox/event"
+	"signalbox/internal/eventlog"
+)
+
+// proposals draws proposals of every kind, with everything that an encoding
+// has to carry.
+func proposals() *rapid.Generator[*eventlog.Proposal] {
+	return rapid.Custom(func(t *rapid.T) *eventlog.Proposal {
+		p := &eventlog.Proposal{
+			Node: rapid.Uint32().Draw(t, "node"), Sequence: rapid.Uint64().Draw(t, "sequence"),
+			Kind:           eventlog.Kind(rapid.IntRange(1, 5).Draw(t, "kind")),
+			AdmittedMillis: rapid.Int64().Draw(t, "admitted"),
+			Principal:      rapid.String().Draw(t, "principal"), Topic: rapid.StringMatching(`[a-z.]{0,9}`).Draw(t, "topic"),
+		}
+		switch p.Kind {
+		case eventlog.KindEvents:
+			p.Batch = rapid.Bool().Draw(t, "batch")
+			p.Condition = conditions().Draw(t, "condition")
+			if rapid.Bool().Draw(t, "idempotent") {
+				p.Idempotency = eventlog.Idempotency{Set: true, Scope: [16]byte(draw(t, 16)), Request: [16]byte(draw(t, 16))}
+			}
+			p.Entries = rapid.SliceOfN(entries(), 0, 5).Draw(t, "entries")
+		case eventlog.KindControl:
+			p.Control = controls().Draw(t, "control")
+		case eventlog.KindRefusal:
+			p.RefusedCode = rapid.String().Draw(t, "code")
+			p.RefusedCount = rapid.Uint64().Draw(t, "count")
+		}
+		return p
+	})
+}
+
+func draw(t *rapid.T, n int) []byte { return rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "bytes") }
+
+func conditions() *rapid.Generator[eventlog.Condition] {
+	return rapid.Custom(func(t *rapid.T) eventlog.Condition {
+		c := eventlog.Condition{IfMatchAny: rapid.Bool().Draw(t, "any"), IfNoneMatch: rapid.Bool().Draw(t, "none")}
+		if rapid.Bool().Draw(t, "positions") { // an empty list is not the same as none
+			c.IfMatch = rapid.SliceOf(rapid.Uint64()).Draw(t, "match")
+		}
+		return c
+	})
+}
+
+func entries() *rapid.Generator[eventlog.Entry] {
+	return rapid.Custom(func(t *rapid.T) eventlog.Entry {
+		e := eventlog.Entry{
+			ID: rapid.String().Draw(t, "id"), Source: rapid.String().Draw(t, "source"),
+			Key: rapid.String().Draw(t, "key"), HasKey: rapid.Bool().Draw(t, "hasKey"),
+			HLC: event.HLC(rapid.Uint64().Draw(t, "hlc")), ExpiryMillis: rapid.Int64().Draw(t, "expiry"),
+			Flags: eventlog.EntryFlags(rapid.Byte().Draw(t, "flags")), WireBytes: rapid.Uint32().Draw(t, "wire"),
+			Members: rapid.SliceOfN(rapid.Byte(), 0, 200).Draw(t, "members"),
+		}
+		e.DataOffset = uint32(rapid.IntRange(0, len(e.Members)).Draw(t, "offset"))
+		e.DataLength = uint32(rapid.IntRange(0, len(e.Members)-int(e.DataOffset)).Draw(t, "length"))
+		raw := draw(t, 16+8+16+16+32)
+		copy(e.Identity.ID[:], raw)
+		copy(e.Identity.Source[:], raw[16:])
+		copy(e.Content[:], raw[24:])
+		copy(e.Salt[:], raw[40:])
+		copy(e.Body[:], raw[56:])
+		if len(e.Members) == 0 {
+			e.Members = nil
+		}
+		return e
+	})
+}
+
+func controls() *rapid.Generator[eventlog.Control] {
+	return rapid.Custom(func(t *rapid.T) eventlog.Control {
+		c := eventlog.Control{
+			Op:       rapid.SampledFrom([]string{eventlog.OpConfigure, eventlog.OpPutTopic, eventlog.OpDeleteTopic, eventlog.OpRetire}).Draw(t, "op"),
+			Topic:    rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "name"),
+			RetireTo: rapid.Uint64().Draw(t, "retireTo"),
+		}
+		switch c.Op {
+		case eventlog.OpConfigure:
+			c.Settings = &eventlog.Settings{
+				FeatureLevel: rapid.Int().Draw(t, "level"), MaxDriftMillis: rapid.Int64().Draw(t, "drift"),
+				DedupMillis: rapid.Int64().Draw(t, "window"), TopicsMax: rapid.Int().Draw(t, "topics"),
+				TimersPerTick: rapid.Int().Draw(t, "timers"), IncarnationName: rapid.StringMatching(`[a-z0-9]{8}`).Draw(t, "incarnation"),
+			}
+		case eventlog.OpPutTopic:
+			policy := event.DefaultPolicy()
+			policy.CleanupPolicy = rapid.SampledFrom([]string{event.CleanupDelete, event.CleanupCompact, event.CleanupCompactDelete}).Draw(t, "cleanup")
+			policy.KeyFrom = rapid.SampledFrom([]string{"", "order.id"}).Draw(t, "keyFrom")
+			policy.RequireHLC = rapid.Bool().Draw(t, "requireHLC")
+			if rapid.Bool().Draw(t, "unlimited") {
+				policy.Retention = nil
+			}
+			c.Policy = &policy
+		}
+		return c
+	})
+}
+
+// TestProposalRoundTrip shows that a log which keeps proposals hands apply the
+// same ones as the embedded log, which does not encode them.
+func TestProposalRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := proposals().Draw(t, "proposal")
+		encoded := p.AppendBinary([]byte("before"))[len("before"):]
+		got, err := eventlog.DecodeProposal(encoded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Kind == eventlog.KindEvents && p.Entries == nil {
+			p.Entries = []eventlog.Entry{}
+		}
+		if !reflect.DeepEqual(got, p) {
+			t.Fatalf("decoded %+v\n  encoded %+v", got, p)
+		}
+		// Whatever is cut off is missed.
+		cut := rapid.IntRange(0, len(encoded)-1).Draw(t, "cut")
+		if p, err := eventlog.DecodeProposal(encoded[:cut]); !errors.Is(err, eventlog.ErrFormat) {
+			t.Fatalf("the first %d of %d bytes decode to %+v, %v", cut, len(encoded), p, err)
+		}
+		if p, err := eventlog.DecodeProposal(append(encoded, 0)); !errors.Is(err, eventlog.ErrFormat) {
+			t.Fatalf("a byte too many decodes to %+v, %v", p, err)
+		}
+	})
+}
+
+// TestLocalIsNotEncoded: who waits for the answer is known to one process only.
+func TestLocalIsNotEncoded(t *testing.T) {
+	p := &eventlog.Proposal{Kind: eventlog.KindProbe, Sequence: 1}
+	plain := p.AppendBinary(nil)
+	p.Local = t
+	if string(p.AppendBinary(nil)) != string(plain) {
+		t.Error("Local is in the encoding")
+	}
+}
+
+// TestDecodeRefuses has encodings that are whole but mean nothing that apply
+// could act upon.
+func TestDecodeRefuses(t *testing.T) {
+	head := []byte{1, 1, 0, 0, 0, 0, 0} // format, kind, node, sequence, admitted, principal, topic
+	with := func(change func(b []byte), rest ...byte) []byte {
+		b := append(append([]byte(nil), head...), rest...)
+		change(b)
+		return b
+	}
+	keep := func([]byte) {}
+	entry := (&eventlog.Proposal{Kind: eventlog.KindEvents, Entries: []eventlog.Entry{{Members: []byte("{}"), DataOffset: 1, DataLength: 2}}}).AppendBinary(nil)
+	for name, b := range map[string][]byte{
+		"nothing":                       {},
+		"another format":                with(func(b []byte) { b[0] = 2 }, 0, 0),
+		"an unknown kind":               with(func(b []byte) { b[1] = 9 }),
+		"unknown request bits":          with(keep, 0x80, 0),
+		"more entries than a batch has": with(keep, 0, 0xe9, 0x07),
+		"more positions than bytes":     with(keep, 1<<4, 0xff, 0xff, 0xff, 0xff, 0x0f),
+		"a node beyond 32 bits":         append([]byte{1, 5, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f}, 0, 0, 0, 0),
+		"data outside the event":        entry,
+		"an unknown operation":          (&eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: "x"}}).AppendBinary(nil),
+		"settings without settings":     (&eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpConfigure}}).AppendBinary(nil),
+		"a policy without a policy":     (&eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpPutTopic}}).AppendBinary(nil),
+	} {
+		if p, err := eventlog.DecodeProposal(b); !errors.Is(err, eventlog.ErrFormat) {
+			t.Errorf("%s: decoded to %+v, %v", name, p, err)
+		}
+	}
+}
+
+// FuzzDecodeProposal: no bytes panic the decoder or make it allocate beyond
+// their own size, and what it takes apply can use and encode again.
+func FuzzDecodeProposal(f *testing.F) {
+	for _, p := range []*eventlog.Proposal{
+		{Kind: eventlog.KindTick, Sequence: math.MaxUint64, AdmittedMillis: math.MinInt64},
+		{Kind: eventlog.KindRefusal, RefusedCode: "hlc_drift", RefusedCount: 3},
+		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: "a", RetireTo: 7}},
+		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpConfigure, Settings: &eventlog.Settings{FeatureLevel: 1}}},
+		{Kind: eventlog.KindEvents, Topic: "a", Entries: []eventlog.Entry{{ID: "1", Source: "/s", Members: []byte(`"data":1}`), DataOffset: 7, DataLength: 1}}},
+		{Kind: eventlog.KindEvents, Batch: true, Condition: eventlog.Condition{IfMatch: []uint64{1, 1 << 60}}, Idempotency: eventlog.Idempotency{Set: true}},
+	} {
+		f.Add(p.AppendBinary(nil))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := eventlog.DecodeProposal(b)
+		if err != nil {
+			if p != nil || !errors.Is(err, eventlog.ErrFormat) {
+				t.Fatalf("refused with %+v, %v", p, err)
+			}
+			return
+		}
+		for i := range p.Entries {
+			e := &p.Entries[i]
+			_ = e.Members[e.DataOffset : e.DataOffset+e.DataLength]
+		}
+		again, err := eventlog.DecodeProposal(p.AppendBinary(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(again, p) {
+			t.Fatalf("encoded and decoded again it is %+v\n  instead of %+v", again, p)
+		}
+	})
+}
