@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Takes the samples: one server at a time, rounds interleaved, disturbed samples recognised."""
+import json
+import os
+import resource
+import shutil
+import subprocess
+import time
+import urllib.request
+
+from . import build, servers
+
+TRIES = 3  # of a disturbed sample
+SAMPLE_SECONDS = 180
+
+
+def cpu():
+    with open("/proc/stat") as f:
+        v = [int(x) for x in f.readline().split()[1:9]]
+    return sum(v) - v[3] - v[4], sum(v)
+
+
+def quiet(patience, noise):
+    """Waits for a second in which the machine did next to nothing. False: there was none."""
+    end = time.time() + patience
+    while time.time() < end:
+        busy, total = cpu()
+        time.sleep(1)
+        busy1, total1 = cpu()
+        if (busy1 - busy) * 100 < noise * max(1, total1 - total):
+            return True
+    return False
+
+
+class Bench:
+    def __init__(self, binaries, options):
+        self.binaries, self.options = binaries, options
+        self.samples = {}  # (row, job): {round: sample}
+        self.path = os.path.join(build.OUT, "samples.jsonl")
+        self.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        # A thousand readers are two thousand descriptors, and children inherit the limit.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+    def run(self, rows):
+        shutil.rmtree(os.path.join(build.OUT, "data"), ignore_errors=True)
+        try:
+            self.load(rows)
+            for number in range(self.options.rounds):
+                for row in rows:
+                    # Each round begins with another server, so that a slow drift of the machine favours none.
+                    turn = number % len(row.jobs)
+                    for job in row.jobs[turn:] + row.jobs[:turn]:
+                        if self.has(job):
+                            self.sample(row, job, number)
+        finally:
+            shutil.rmtree(os.path.join(build.OUT, "data"), ignore_errors=True)
+        return self.samples
+
+    def has(self, job):
+        skipped = any(job.name.startswith(s) or job.server.startswith(s) for s in self.options.skip)
+        return not skipped and servers.KINDS[job.server][0] in self.binaries
+
+    def load(self, rows):
+        for row in rows:
+            for job in row.load:
+                if not self.has(job):
+                    continue
+                build.note(f"bench: storing events for row {row.number} in {job.server}")
+                try:
+                    with servers.Server(job.server, self.binaries, job.store) as s:
+                        if job.server == "ours" and "/compacted/" in job.args:
+                            self.make_compacted(s)
+                        self.generate(s, job, 0)
+                except (RuntimeError, OSError) as e:
+                    build.note(f"bench: storing failed: {e}")
+
+    @staticmethod
+    def make_compacted(server):
+        r = urllib.request.Request(f"http://{server.addr}/v1/topics/compacted", method="PUT", data=b'{"cleanup_policy":"compact"}',
+                                   headers={"Content-Type": "application/json"})
+        urllib.request.urlopen(r, timeout=10).close()
+
+    def sample(self, row, job, number):
+        """Keeps the first undisturbed sample of this round, or else the last one, marked."""
+        best = None
+        for _ in range(TRIES if self.options.patience else 1):
+            try:
+                with servers.Server(job.server, self.binaries, job.store) as s:
+                    quiet(self.options.patience, self.options.noise)
+                    best = self.generate(s, job, number)
+            except (RuntimeError, OSError) as e:
+                build.note(f"bench: row {row.number}, {job.name}: {e}")
+                continue
+            best["disturbed"] = best.get("ext_cpu_pct", 0) > self.options.noise
+            best["fault"] = row.check(best)
+            self.record(row, job, number, best)
+            if not best["disturbed"]:
+                break
+        if best is None:
+            return
+        self.samples.setdefault((row.number, job.name), {})[number] = best
+        build.note(f"bench: round {number + 1}, row {row.number}, {job.name}: {best[row.metric] * row.scale:,.4g}{row.unit}"
+                   + (" (disturbed)" if best["disturbed"] else "") + (f" ({best['fault']})" if best["fault"] else ""))
+
+    def generate(self, server, job, number):
+        values = {"{addr}": server.addr, "{pid}": str(server.process.pid)}
+        if "{peak80}" in job.args:
+            values["{peak80}"] = str(self.peak80(number))
+        args = [self.binaries["lg"]]
+        for a in job.args.split():
+            for name, value in values.items():
+                a = a.replace(name, value)
+            args.append(a)
+        try:
+            p = subprocess.run(args, capture_output=True, text=True, timeout=SAMPLE_SECONDS, stdin=subprocess.DEVNULL)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"no result after {SAMPLE_SECONDS} s") from None
+        if p.returncode:
+            raise RuntimeError(p.stderr.strip()[-500:])
+        return json.loads(p.stdout)
+
+    def peak80(self, number):
+        """Row 1's figure of the same round; without it the row cannot be measured."""
+        peak = self.samples.get((1, "ours"), {}).get(number)
+        if not peak:
+            raise RuntimeError("needs row 1 of the same round: use --only 1,4")
+        return round(0.8 * peak["events_s"])
+
+    def record(self, row, job, number, sample):
+        with open(self.path, "a") as f:
+            f.write(json.dumps({"run": self.started, "round": number, "row": row.number, "job": job.name, **sample}) + "\n")

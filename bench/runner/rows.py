@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of the table: what is run for each, and what it must reach."""
+from dataclasses import dataclass, field
+from typing import Callable, Optional, Union
+
+READERS = 1000
+KEYS = 5000  # of the stored events
+
+
+@dataclass
+class Job:
+    """One run of a generator against one server. {addr} and {pid} in its arguments are the server's; {peak80} is 80 % of
+    the events/s that row 1 measured in this round."""
+    name: str
+    server: str
+    args: str
+    store: Optional[str] = None
+    """A folder of stored events that is loaded once and kept; without it the server begins empty."""
+
+
+@dataclass
+class Versus:
+    """A comparison of ours with another job, or with a figure (job is None), in the row's metric or in its own."""
+    title: str
+    job: Optional[str] = None
+    must: Optional[float] = None
+    reach: Optional[float] = None
+
+
+@dataclass
+class Row:
+    number: int
+    title: str
+    metric: str
+    unit: str
+    jobs: list[Job]
+    versus: list[Versus]
+    lower: bool = False
+    """Lower is better."""
+    scale: float = 1
+    load: list[Job] = field(default_factory=list)
+    """Runs that fill the stores, once."""
+    info: bool = False
+    """Belongs to a later milestone."""
+    check: Callable[[dict], Union[str, None]] = lambda sample: None
+    """Says what makes a sample worthless."""
+
+
+PID = "-pid {pid}"
+OURS = f'-url http://{{addr}}/v1/topics/bench/events -expect "accepted" {PID}'
+FLOOR = f"-url http://{{addr}}/append -expect ok {PID}"
+NATS = f"-target nats -addr {{addr}} {PID}"
+NATS_ASYNC = f"-target nats-async -addr {{addr}} {PID}"
+
+
+def table(quick):
+    t = "-dur 1s -warm 400ms" if quick else "-dur 4s -warm 1s"
+    stored = 100_000 if quick else 500_000
+    return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
+            catch_up(stored), replay(stored), idle(500 if quick else 2000)]
+
+
+def publish(number, n, t):
+    one = f"pub -mode binary -size 512 -n {n} {t}"
+    bare = f"pub -mode plain -size 512 -n {n} {t}"
+    many = n > 1
+    return Row(
+        number, f"publish 512 B, one event per POST, {n} connection{'s' if many else ''}, acknowledged after fsync", "events_s", "/s",
+        [Job("ours", "ours", f"{one} {OURS}"),
+         Job("floor-pebble", "floor-pebble", f"{one} {FLOOR}"),
+         Job("floor-raw", "floor-raw", f"{one} {FLOOR}"),
+         Job("floor-pebble-bare", "floor-pebble", f"{bare} {FLOOR}"),
+         Job("nats-always", "nats-always", f"{bare} {NATS}")],
+        [Versus("floor: POST → Pebble", "floor-pebble", must=0.8 if many else 0.85, reach=None if many else 0.95),
+         Versus("floor: POST → raw file", "floor-raw", reach=1.0 if many else None),
+         Versus("JetStream, sync always", "nats-always", must=4 if many else 1),
+         Versus("POST → Pebble, data without CloudEvents headers", "floor-pebble-bare")])
+
+
+def batches(t):
+    return Row(
+        3, "publish in batches of 100 × 512 B, 16 connections, acknowledged after fsync", "events_s", "/s",
+        [Job("ours", "ours", f"pub -mode batch -batch 100 -size 512 -n 16 {t} {OURS}"),
+         Job("nats-async", "nats-default", f"pub -size 512 -n 1 -inflight 256 {t} {NATS_ASYNC}"),
+         Job("nats-async-16", "nats-default", f"pub -size 512 -n 16 -inflight 256 {t} {NATS_ASYNC}")],
+        [Versus("JetStream asynchronous, not synced, 1 connection", "nats-async", must=1, reach=3),
+         Versus("the same, 16 connections", "nats-async-16")])
+
+
+def sustained(sample):
+    if sample["events_s"] > 0.97 * sample["rate"]:
+        return None
+    return f"only {sample['events_s']:,.0f}/s of {sample['rate']:,.0f}/s were sustained"
+
+
+def acknowledgement(t):
+    at = f"pub -mode binary -size 512 -n 64 -rate {{peak80}} {t}"
+    return Row(
+        4, "acknowledgement p99 at 80 % of row 1's peak, open loop, 64 connections", "p99_us", " ms",
+        [Job("ours", "ours", f"{at} {OURS}"), Job("floor-pebble", "floor-pebble", f"{at} {FLOOR}")],
+        [Versus("limit", must=10, reach=5), Versus("floor: POST → Pebble at the same rate", "floor-pebble")],
+        lower=True, scale=1e-3, check=sustained)
+
+
+def fan_jobs(how):
+    """The readers' URL comes first: row 9 uses it too."""
+    uni = "http://{addr}/connection/uni_sse?cf_connect=%7B%22subs%22%3A%7B%22bench%22%3A%7B%7D%7D%7D"
+    # The data is as large as that of the others: 27 bytes more are the command around it.
+    command = '{"channel":"bench","data":{"t":"{ts}","pad":"{pad}"}}'
+    common = f"-subs {READERS} {how} {PID}"
+    return [
+        Job("ours", "ours", 'fan -sub http://{addr}/v1/topics/bench/events?cursor=now -mode binary -size 256 -expect "accepted" '
+            f"-url http://{{addr}}/v1/topics/bench/events {common}"),
+        Job("floor-fan", "floor-fan", f"fan -sub http://{{addr}}/sse -mode binary -size 256 -expect ok -url http://{{addr}}/publish {common}"),
+        Job("centrifugo", "centrifugo", f"fan -sub {uni} -size 283 -data {command} -url http://{{addr}}/api/publish {common}"),
+    ]
+
+
+def whole(sample):
+    if sample["missing"] or sample["conn_lost"]:
+        return f"{sample['missing']} deliveries missing, {sample['conn_lost']} connections lost"
+    return None
+
+
+def saturated(t):
+    return Row(
+        5, f"1 → {READERS:,} SSE readers, 256 B, saturated (window 4)", "deliv_s", "/s", fan_jobs(f"-rate 0 -window 4 {t}"),
+        [Versus("floor: net/http, no log", "floor-fan", must=0.85, reach=1.0),
+         Versus("Centrifugo, keeps nothing", "centrifugo", must=1.15)], check=whole)
+
+
+def paced(t):
+    return Row(
+        6, f"publish → SSE reader p99, 50 publishes/s to {READERS:,} readers", "p99_us", " ms", fan_jobs(f"-rate 50 {t}"),
+        [Versus("Centrifugo, keeps nothing", "centrifugo", must=0.8),
+         Versus("floor: net/http, no log", "floor-fan", reach=1.0)], lower=True, scale=1e-3, check=whole)
+
+
+def load_ours(topic, events):
+    return Job("load", "ours", f"pub -mode batch -batch 500 -size 512 -n 4 -keys {KEYS} -events {events} "
+               f'-url http://{{addr}}/v1/topics/{topic}/events -expect "accepted"', "stored-ours")
+
+
+def load_nats(stream, events, per_subject):
+    return Job("load", "nats-default", f"pub -target nats-async -addr {{addr}} -size 512 -inflight 4000 -keys {KEYS} -keep -events {events} "
+               f"-stream {stream} -subjects {stream.lower()} -mps {per_subject}", "stored-nats")
+
+
+def read_ours(topic, count, reps):
+    return Job("ours", "ours", f"replay -url http://{{addr}}/v1/topics/{topic}/events -count {count} -reps {reps} {PID}", "stored-ours")
+
+
+def read_nats(name, target, stream, count, reps):
+    return Job(name, "nats-default", f"replay -target {target} -addr {{addr}} -stream {stream} -count {count} -reps {reps} {PID}", "stored-nats")
+
+
+def catch_up(stored):
+    return Row(
+        7, f"catch-up: {stored:,} events on {KEYS:,} keys, compacted: connection → sync marker", "ms", " ms",
+        [read_ours("compacted", KEYS, 9),
+         read_nats("nats-ordered", "nats", "COMPACTED", KEYS, 9),
+         read_nats("nats-pull", "nats-pull", "COMPACTED", KEYS, 9)],
+        [Versus("JetStream MaxMsgsPerSubject=1, ordered consumer", "nats-ordered", must=1),
+         Versus("the same, pull consumer", "nats-pull", must=1), Versus("limit", reach=10)],
+        lower=True, load=[load_ours("compacted", stored), load_nats("COMPACTED", stored, 1)])
+
+
+def replay(stored):
+    return Row(
+        8, f"replay of {stored:,} events over SSE", "events_s", "/s",
+        [read_ours("full", stored, 3), read_nats("nats-pull", "nats-pull", "FULL", stored, 3)],
+        [Versus("JetStream, pull consumer", "nats-pull", must=2, reach=3)],
+        load=[load_ours("full", stored), load_nats("FULL", stored, -1)], info=True)
+
+
+def idle(readers):
+    def job(j):
+        url = j.args.split()[2]
+        return Job(j.name, j.server, f"idle -sub {url} -subs {readers} {PID}")
+    return Row(
+        9, "resident memory per idle SSE connection", "rss_kib_per_conn", " KiB", [job(j) for j in fan_jobs("")],
+        [Versus("limit", must=32, reach=10), Versus("floor: net/http", "floor-fan"), Versus("Centrifugo", "centrifugo")], lower=True, info=True)
