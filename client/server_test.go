@@ -108,3 +108,18 @@ func send(w http.ResponseWriter, s string) {
 	_, _ = io.WriteString(w, s)
 	_ = http.NewResponseController(w).Flush()
 }
+
+// loseFirstAnswer passes requests on and loses the first answer: the server has done its work, and nobody knows.
+type loseFirstAnswer struct{ requests int }
+
+func (l *loseFirstAnswer) RoundTrip(r *http.Request) (*http.Response, error) {
+	res, err := http.DefaultTransport.RoundTrip(r)
+	if l.requests++; l.requests == 1 && err == nil {
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+		return nil, io.ErrUnexpectedEOF
+	}
+	return res, err
+}
+
+func httpClient(t http.RoundTripper) *http.Client { return &http.Client{Transport: t} }

@@ -25,7 +25,8 @@ func (a *app) digestCommand() *cobra.Command {
 			"with --json all 256 buckets.\n\n" +
 			"With --compare, read a file of events (one per line, as state --json writes them) and say whether it adds up to the\n" +
 			"same state. Where it does not, list the keys of the file in the buckets that differ and end with status 1.",
-		Example: "  signalbox digest fleet.tasks\n" +
+		Example: compactedExample +
+			"  signalbox digest fleet.tasks\n" +
 			"  signalbox state fleet.tasks --json > ledger.ndjson && signalbox digest fleet.tasks --compare ledger.ndjson",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.digest(cmd.Context(), args[0], compare) },

@@ -38,7 +38,8 @@ func (a *app) followCommand() *cobra.Command {
 			"In a pattern * stands for one token and a trailing > for all that follow; quote them for the shell.\n\n" +
 			"A broken connection is resumed where it broke. With --cursor-file the place survives the command as well: it\n" +
 			"is read at the start and written behind every event that was printed.",
-		Example: "  signalbox follow hello --until-synced\n" +
+		Example: "  signalbox publish hello --data '{\"greeting\":\"hi\"}'\n" +
+			"  signalbox follow hello --until-synced\n" +
 			"  signalbox follow 'fleet.>' --until-synced --json\n" +
 			"  signalbox follow hello --count 1\n" +
 			"  signalbox follow hello --cursor-file hello.cursor --until-synced",

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -17,38 +18,64 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestHelpExamples pastes every example of every help text into a shell, in the order in which the commands are listed.
-// Only durations are shortened.
+// TestHelpExamples pastes the examples of every command into a shell: each on a broker of its own, and then all of them
+// twice on one, for a user has no fresh broker for each help text. Only durations are shortened.
 func TestHelpExamples(t *testing.T) {
 	dir := t.TempDir()
-	url, stop, err := startBroker(filepath.Join(dir, "seeded"))
+	seedData(t, dir)
+	shared, stop, err := startBroker(filepath.Join(dir, "shared"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer stop()
-	t.Setenv("SIGNALBOX_URL", url)
-	shell(t, dir, "signalbox topic set fleet.tasks --cleanup-policy compact && signalbox publish scratch --data 1")
-	seen := 0
-	eachCommand((&app{stdio: stdio{out: io.Discard, err: io.Discard}}).root(), func(c *cobra.Command) {
-		if c.Long == "" || c.Short == "" || c.Example == "" && c.HasParent() {
-			t.Errorf("%s: the help has no description or no example", c.CommandPath())
-		}
-		for _, line := range strings.Split(c.Example, "\n") {
-			line = strings.TrimSpace(regexp.MustCompile(`--duration \S+`).ReplaceAllString(line, "--duration 100ms"))
-			switch {
-			case line == "":
-				continue
-			case strings.HasPrefix(line, "signalbox serve"):
-				served(t, dir, line)
-			default:
-				// The state is deleted by an example of publish; examples of state want one.
-				shell(t, dir, "signalbox publish fleet.tasks --key T-998 --data 1 && "+line)
+	for round := range 3 {
+		eachCommand((&app{stdio: stdio{out: io.Discard, err: io.Discard}}).root(), func(c *cobra.Command) {
+			if c.Long == "" || c.Short == "" || c.Example == "" && c.HasParent() {
+				t.Errorf("%s: the help has no description or no example", c.CommandPath())
 			}
-			seen++
+			if round > 0 {
+				t.Setenv("SIGNALBOX_URL", shared)
+				pasteExample(t, dir, c.Example)
+				return
+			}
+			own := t.TempDir()
+			if c.Name() == "verify" {
+				seedData(t, own)
+			}
+			url, stop, err := startBroker(filepath.Join(own, "broker"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			t.Setenv("SIGNALBOX_URL", url)
+			pasteExample(t, own, c.Example)
+		})
+	}
+}
+
+// seedData makes the data directories that the examples of verify look at.
+func seedData(t *testing.T, dir string) {
+	t.Helper()
+	for _, data := range []string{"signalbox-data", "other-data"} {
+		_, stop, err := startBroker(filepath.Join(dir, data))
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
-	if seen < 20 {
-		t.Errorf("only %d examples were found", seen)
+		stop()
+	}
+}
+
+func pasteExample(t *testing.T, dir, example string) {
+	t.Helper()
+	for _, line := range strings.Split(example, "\n") {
+		line = strings.TrimSpace(regexp.MustCompile(`--duration \S+`).ReplaceAllString(line, "--duration 100ms"))
+		switch {
+		case line == "" || t.Failed():
+		case strings.HasPrefix(line, "signalbox serve"):
+			serveIn(t, dir, line).stop(syscall.SIGTERM)
+		default:
+			shell(t, dir, line)
+		}
 	}
 }
 
@@ -62,20 +89,15 @@ func eachCommand(c *cobra.Command, do func(*cobra.Command)) {
 // shell runs a line as a user would paste it.
 func shell(t *testing.T, dir, line string) string {
 	t.Helper()
-	cmd := exec.Command("sh", "-c", line)
-	cmd.Dir = dir
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "sh", "-c", line)
+	cmd.Dir, cmd.WaitDelay = dir, time.Second
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Errorf("%s: %v\n%s", line, err, out)
 	}
 	return string(out)
-}
-
-// served runs a line that serves until it is told to stop, and returns what it printed.
-func served(t *testing.T, dir, line string) string {
-	t.Helper()
-	b := serveIn(t, dir, line)
-	return b.stop(syscall.SIGTERM)
 }
 
 // process is a broker in a process of its own.

@@ -45,8 +45,9 @@ func (a *app) publishCommand() *cobra.Command {
 			"With --events, publish a file that holds one CloudEvent in JSON per line, as follow and state write them; the\n" +
 			"attributes that the broker added are left out. Every --batch lines are one atomic batch.",
 		Example: "  signalbox publish hello --data '{\"greeting\":\"hi\"}'\n" +
-			"  signalbox publish fleet.tasks --type task.completed --key T-998 --source /beta --data '{\"status\":\"COMPLETED\"}'\n" +
 			"  echo 'plain text' | signalbox publish hello --content-type text/plain --data-file -\n" +
+			compactedExample +
+			"  signalbox publish fleet.tasks --type task.completed --key T-998 --source /beta --data '{\"status\":\"COMPLETED\"}'\n" +
 			"  signalbox publish fleet.tasks --key T-998 --no-data",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args[0], f) },

@@ -68,6 +68,7 @@ func dataLine(ev *event.Event) string {
 // oneLine makes foreign text safe for a terminal: an event must not be able to move the cursor, recolour the screen or
 // fake a second line. It keeps what can be printed and shows the rest as an escape.
 func oneLine(s string) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
 	if strings.IndexFunc(s, unprintable) < 0 {
 		return s
 	}

@@ -12,7 +12,7 @@ import (
 // Events are foreign text: they must not be able to write to a terminal what they like.
 func TestOneLine(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain ä 🐻 text":      "plain ä 🐻 text",
+		"plain ä 🐻 text":       "plain ä 🐻 text",
 		"two\nlines\tand\rone": "two lines and one",
 		"\x1b[31mred\x07":      `\x1b[31mred\a`,
 		"abc\u202edef":         `abc\u202edef`,
@@ -26,7 +26,7 @@ func TestOneLine(t *testing.T) {
 }
 
 func TestWriteEvent(t *testing.T) {
-	ev, err := event.DecodeDelivered([]byte(`{"position":"7","hlc":"5000.00001","superseded":true,"specversion":"1.0","id":"1","source":"/s\u202e","type":"t.x","data":"` +
+	ev, err := event.DecodeDelivered([]byte(`{"position":"7","hlc":"5000.00001","superseded":true,"specversion":"1.0","id":"1","source":"/s","type":"t\u202e.x","data":"` +
 		strings.Repeat("x", 500) + `"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWriteEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.String()
-	if !strings.HasPrefix(got, "@7  1970-01-01 ") || strings.Count(got, "\n") != 1 || !strings.Contains(got, `/s\u202e`) ||
+	if !strings.HasPrefix(got, "@7  1970-01-01 ") || strings.Count(got, "\n") != 1 || !strings.Contains(got, `t\u202e.x`) ||
 		!strings.HasSuffix(got, "… (502 bytes)  (superseded)\n") {
 		t.Errorf("got %q", got)
 	}

@@ -24,6 +24,9 @@ const (
 	exitInterrupted = 130 // what a shell reports for a command that SIGINT ended
 )
 
+// compactedExample begins those examples that need a topic which keeps a state.
+const compactedExample = "  signalbox topic set fleet.tasks --cleanup-policy compact\n"
+
 // stdio is where a command reads and writes.
 type stdio struct {
 	in  io.Reader

@@ -19,7 +19,9 @@ func (a *app) stateCommand() *cobra.Command {
 		Short: "Print the current state of compacted topics",
 		Long: "Print, for every key of one or several compacted topics, the event that is its state, all exact at one cursor.\n" +
 			"The cursor goes to the standard error output; \"signalbox follow --cursor\" continues from it without a gap.",
-		Example: "  signalbox state fleet.tasks\n" +
+		Example: compactedExample +
+			"  signalbox publish fleet.tasks --key T-998 --data '{\"status\":\"COMPLETED\"}'\n" +
+			"  signalbox state fleet.tasks\n" +
 			"  signalbox state fleet.tasks --key T-998\n" +
 			"  signalbox state fleet.tasks --json > ledger.ndjson",
 		Args: cobra.MinimumNArgs(1),

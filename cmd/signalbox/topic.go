@@ -53,7 +53,7 @@ func (a *app) topicGetCommand() *cobra.Command {
 		Use:     "get TOPIC",
 		Short:   "Show one topic",
 		Long:    "Show the policy and the figures of one topic.",
-		Example: "  signalbox topic get fleet.tasks",
+		Example: compactedExample + "  signalbox topic get fleet.tasks",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTopics(func(c *client.Client, text bool) error {
@@ -73,8 +73,9 @@ func (a *app) topicDeleteCommand() *cobra.Command {
 		Short: "Delete a topic with its events and its state",
 		Long: "Delete a topic with its events and its state. Readers that had not seen everything are told so. If the topic is\n" +
 			"created again, what was older than the deleted state stays refused.",
-		Example: "  signalbox topic delete scratch",
-		Args:    cobra.ExactArgs(1),
+		Example: "  signalbox publish scratch --data 1\n" +
+			"  signalbox topic delete scratch",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTopics(func(c *client.Client, _ bool) error { return c.DeleteTopic(cmd.Context(), args[0]) })
 		},
@@ -96,9 +97,8 @@ func (a *app) topicSetCommand() *cobra.Command {
 		Long: "Set the policy of a topic, and create the topic if need be. Fields that are not named keep their value.\n" +
 			"Durations are such as 90s, 15m, 24h or 7d. Whether a topic is compacted, and where its keys come from, can only be\n" +
 			"changed while it is empty.",
-		Example: "  signalbox topic set fleet.tasks --cleanup-policy compact\n" +
-			"  signalbox topic set hello --retention 30d --max-event-bytes 1MiB",
-		Args: cobra.ExactArgs(1),
+		Example: compactedExample + "  signalbox topic set hello --retention 30d --max-event-bytes 1MiB",
+		Args:    cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.cleanup, "cleanup-policy", "", "`policy`: delete (keep by age), compact (keep the last event per key) or compact,delete")

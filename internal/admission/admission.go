@@ -37,6 +37,10 @@ func Admit(events []*event.Event, nowMillis int64) ([]eventlog.Entry, error) {
 	return entries, nil
 }
 
+// membersRoom is what the JSON form of an ordinary event needs beyond its
+// smallest wire form. Base64 and escapes need more, and get it by growing.
+const membersRoom = 256
+
 func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded event.Value) error {
 	entry.ID, entry.Source = ev.ID(), ev.Source()
 	entry.Key, entry.HasKey = ev.Key()
@@ -59,7 +63,7 @@ func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded eve
 	if relative {
 		added = append(added, event.Attribute{Name: "expirytime", Value: event.StringValue(formatMillis(expires))})
 	}
-	members, offset, length := ev.AppendMembers(make([]byte, 0, ev.WireBytes()+96), added...)
+	members, offset, length := ev.AppendMembers(make([]byte, 0, ev.WireBytes()+membersRoom), added...)
 	entry.Members, entry.DataOffset, entry.DataLength = members, uint32(offset), uint32(length)
 	entry.Flags = flags(ev, members)
 

@@ -46,7 +46,11 @@ func (b *Broker) advanceTime(group []*eventlog.Proposal) []*eventlog.Proposal {
 	for _, p := range group {
 		latest = max(latest, p.AdmittedMillis)
 	}
-	if latest <= b.projector.Space().LogMillis+tickAfterMillis || group[0].Kind == eventlog.KindTick {
+	due := b.projector.Space().LogMillis + tickAfterMillis
+	if group[0].Kind == eventlog.KindTick {
+		due = max(due, group[0].AdmittedMillis+tickAfterMillis)
+	}
+	if latest <= due {
 		return group
 	}
 	tick := &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: latest}

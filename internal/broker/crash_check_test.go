@@ -8,7 +8,6 @@ import (
 	"hash"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -318,7 +317,8 @@ func walkEvents(s *store.Store, in *store.Inspector, each func(string)) error {
 	topics := liveTopics(s)
 	return in.Events(func(e store.EventAt, err error) error {
 		if t := topics[e.Topic]; t != nil && e.Position > t.RetiredTo {
-			each(fmt.Sprintf("%+v %q", e.EventRow, strings.Join([]string{fmt.Sprint(e.Topic), fmt.Sprint(e.Position), string(e.Key), string(e.Members)}, "|")))
+			each(fmt.Sprintf("%d/%d %d %d %s %d %d %d %d %x %q %d+%d %s", e.Topic, e.Position, e.Flags, e.LogMillis, e.HLC, e.ExpiryMillis,
+				e.Count, e.Bytes, e.Leaf, e.Salt, e.Key, e.DataOffset, e.DataLength, e.Members))
 		}
 		return err
 	})

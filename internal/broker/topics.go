@@ -59,6 +59,9 @@ func (b *Broker) Topics() []TopicInfo {
 
 // PutTopic creates a topic or replaces its policy.
 func (b *Broker) PutTopic(ctx context.Context, p identity.Principal, name string, policy event.Policy) (info TopicInfo, created bool, err error) {
+	if err := policy.Validate(); err != nil {
+		return TopicInfo{}, false, err
+	}
 	_, unknown := b.dispatch.Topic(name)
 	err = b.control(ctx, p, name, eventlog.Control{Op: eventlog.OpPutTopic, Topic: name, Policy: &policy})
 	if err != nil {

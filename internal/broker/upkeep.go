@@ -142,13 +142,20 @@ func (c *cleaner) retire(t *store.Topic) error {
 		return nil
 	}
 	// Retention is measured in log time, which may be behind the clock.
-	for _, p := range []*eventlog.Proposal{
-		{Kind: eventlog.KindTick, AdmittedMillis: now},
-		{Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}},
-	} {
-		if _, err := c.b.propose(context.Background(), p); err != nil {
+	if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}); err != nil {
+		return nil // the log is closing
+	}
+	for retired := t.RetiredTo; retired < to; { // apply takes bounded portions
+		control := eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}
+		if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindControl, AdmittedMillis: now, Control: control}); err != nil {
 			return nil // the log is closing
 		}
+		after, err := c.b.dispatch.Topic(t.Name)
+		if err != nil || after.Number != t.Number || after.RetiredTo <= retired {
+			delete(c.next, t.Number) // something has changed: the next pass looks again
+			return nil
+		}
+		retired = after.RetiredTo
 	}
 	return nil
 }

@@ -55,10 +55,14 @@ type Options struct {
 	DedupMillis int64        // how far back an event id can be looked up
 	Space       store.Space
 	Topics      []store.Topic
+	TailEvents  int // a power of two; 0: 8192
 }
 
 // New returns a Dispatch that shows what is durable.
 func New(o Options) *Dispatch {
+	if o.TailEvents == 0 {
+		o.TailEvents = tailEvents
+	}
 	d := &Dispatch{
 		store: o.Store, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
 		head: o.Space.Position, space: o.Space,
@@ -68,7 +72,7 @@ func New(o Options) *Dispatch {
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
 	}
-	d.tail.reset(d.head)
+	d.tail.reset(d.head, o.TailEvents)
 	return d
 }
 
@@ -80,11 +84,28 @@ func (d *Dispatch) Advance(out *projector.Output) {
 	for i := range out.Topics {
 		d.update(&out.Topics[i])
 	}
+	if len(out.Forgotten) > 0 {
+		d.tail.forget(out.Forgotten)
+	}
 	for i := range out.Applied {
-		d.tail.push(d.topics[out.Applied[i].Topic], &out.Applied[i])
+		d.tail.push(d.viewOf(&out.Applied[i]), &out.Applied[i])
 	}
 	d.space, d.head = out.Space, out.Space.Position
 	d.wake(out.Applied)
+}
+
+// viewOf returns the view of an event's topic. One that the same commit deleted
+// has left none, and must not be taken for its successor. It is called with mu
+// held.
+func (d *Dispatch) viewOf(e *projector.Applied) *view {
+	v := d.topics[e.Topic]
+	if v.info.Load().Number == e.Number {
+		return v
+	}
+	gone := &view{name: e.Topic}
+	gone.info.Store(&store.Topic{Name: e.Topic, Number: e.Number, Deleted: true})
+	gone.gone.Store(true)
+	return gone
 }
 
 // update is called with mu held.

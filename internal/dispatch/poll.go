@@ -72,13 +72,16 @@ func (r *Reader) window(end uint64, caughtUp bool) Window {
 // reason than supersession or expiry: the tail must not bring it back.
 func (i *item) removed() bool {
 	t := i.view.info.Load()
-	return i.view.gone.Load() || i.Position <= t.RetiredTo ||
+	return i.view.gone.Load() || i.forgotten || i.Position <= t.RetiredTo ||
 		i.Flags&store.EventTombstone != 0 && i.Position <= t.RemovedTo
 }
 
 // wants reports whether an item of the tail is delivered in a window that is
 // taken at head. It is called with mu held.
 func (r *Reader) wants(i *item, head uint64) bool {
+	if i.LogMillis < r.since {
+		return false
+	}
 	if i.ExpiryMillis != 0 && i.ExpiryMillis <= max(r.d.space.LogMillis, r.d.now()) {
 		return false
 	}

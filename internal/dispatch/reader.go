@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/store"
 )
 
 // Views of a topic.
@@ -232,14 +233,20 @@ func (r *Reader) startAfter(id string) error {
 	r.d.mu.RLock()
 	space, v := r.d.space, r.d.topics[r.topic]
 	r.d.mu.RUnlock()
+	first := uint64(0)
 	for back := uint32(0); v != nil && back <= min(1, space.Generation); back++ {
-		row, ok, err := r.d.store.SeenByID(space.Generation-back, v.info.Load().Number, event.HashID(id))
+		err := r.d.store.SeenByID(space.Generation-back, v.info.Load().Number, event.HashID(id), func(row store.SeenRow) {
+			known := row.Position <= space.Position && space.LogMillis-row.LogMillis < r.d.dedupMillis
+			if known && (first == 0 || row.Position < first) {
+				first = row.Position
+			}
+		})
 		if err != nil {
 			return err
 		}
-		if ok && row.Position <= space.Position && space.LogMillis-row.LogMillis < r.d.dedupMillis {
-			return r.resume(r.d.cursor(row.Position))
-		}
+	}
+	if first > 0 {
+		return r.resume(r.d.cursor(first))
 	}
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()

@@ -26,10 +26,11 @@ type tail struct {
 	bytes  int
 }
 
-// item is one event in the tail. It never changes, but for supersededBy.
+// item is one event in the tail.
 type item struct {
 	projector.Applied
 	view         *view
+	forgotten    bool          // nothing is left of its key; guarded by Dispatch.mu
 	supersededBy atomic.Uint64 // position of the event that won over it; 0: none
 	once         sync.Once
 	delivery     Delivery // built by the first reader that needs it, shared by all
@@ -40,28 +41,44 @@ func (i *item) frame(d *Dispatch) *Delivery {
 	return &i.delivery
 }
 
-func (t *tail) reset(head uint64) {
-	t.ring = make([]*item, tailEvents)
+func (t *tail) reset(head uint64, events int) {
+	t.ring = make([]*item, events)
 	t.oldest, t.newest, t.bytes = head+1, head, 0
 }
 
 // push appends the event at the next position.
 func (t *tail) push(v *view, e *projector.Applied) {
-	for t.newest+1-t.oldest >= tailEvents || (t.bytes > tailBytes && t.oldest <= t.newest) {
+	for t.newest+1-t.oldest >= uint64(len(t.ring)) || (t.bytes > tailBytes && t.oldest <= t.newest) {
 		t.bytes -= cost(t.at(t.oldest))
-		t.ring[t.oldest%tailEvents] = nil
+		t.ring[t.oldest&t.mask()] = nil
 		t.oldest++
 	}
 	t.newest++
 	i := &item{Applied: *e, view: v}
-	t.ring[t.newest%tailEvents] = i
+	t.ring[t.newest&t.mask()] = i
 	t.bytes += cost(i)
 	if e.Replaces >= t.oldest && e.Replaces != 0 {
 		t.at(e.Replaces).supersededBy.Store(e.Position)
 	}
 }
 
-func (t *tail) at(position uint64) *item { return t.ring[position%tailEvents] }
+// forget marks the events of keys of which nothing is left. A reader of history
+// would get their old values from here, which the store has not any more.
+func (t *tail) forget(keys []projector.Key) {
+	gone := make(map[projector.Key]bool, len(keys))
+	for _, k := range keys {
+		gone[k] = true
+	}
+	for position := t.oldest; position <= t.newest; position++ {
+		if i := t.at(position); i.Key != "" && gone[projector.Key{Topic: i.Number, Key: i.Key}] {
+			i.forgotten = true
+		}
+	}
+}
+
+func (t *tail) at(position uint64) *item { return t.ring[position&t.mask()] }
+
+func (t *tail) mask() uint64 { return uint64(len(t.ring) - 1) }
 
 // cost is the memory that an item holds: its members, and again its frame.
 func cost(i *item) int { return 256 + 2*len(i.Members) }

@@ -117,7 +117,7 @@ func (p *Projector) accept(t *topic, d *decision) store.Verdict {
 	p.batch.SetSeen(p.space.Generation, t.Number, e.Identity, &seen)
 	p.overlay.seen.put(seenKey{t.Number, e.Identity}, seen)
 
-	applied := Applied{Topic: t.Name, Position: position, HLC: d.hlc, ExpiryMillis: e.ExpiryMillis, Flags: flags, Members: e.Members}
+	applied := Applied{Topic: t.Name, Number: t.Number, Key: d.key, LogMillis: p.space.LogMillis, Position: position, HLC: d.hlc, ExpiryMillis: e.ExpiryMillis, Flags: flags, Members: e.Members}
 	t.Count++
 	t.Bytes += uint64(len(e.Members))
 	if !d.superseded { // what is superseded on arrival is compacted at once: its leaf and its identity stay

@@ -50,6 +50,7 @@ type Projector struct {
 	leaves  []byte        // of the current group
 	scratch []byte
 	applied []Applied
+	gone    []Key
 	touched []*topic
 }
 
@@ -63,12 +64,21 @@ type Result struct {
 // Applied is an event that was given a position.
 type Applied struct {
 	Topic        string
+	Number       uint32 // of the topic; it tells the topic from one that had its name before
+	Key          string // where the topic is compacted
+	LogMillis    int64
 	Position     uint64
 	HLC          event.HLC
 	ExpiryMillis int64 // Unix ms; 0: never
 	Flags        store.EventFlags
 	Replaces     uint64 // position of the event that it supersedes, or 0
 	Members      []byte
+}
+
+// Key is a key of a compacted topic.
+type Key struct {
+	Topic uint32
+	Key   string
 }
 
 // Output is what applying a group produced. Nothing of it may be shown to
@@ -79,8 +89,10 @@ type Output struct {
 	Results []Result
 	Applied []Applied
 	Topics  []store.Topic // those that changed, as they are now
-	Space   store.Space
-	Due     bool // timers that were due are left for another tick
+	// Forgotten are keys of which nothing is left, before anything in Applied.
+	Forgotten []Key
+	Space     store.Space
+	Due       bool // timers that were due are left for another tick
 }
 
 // Open loads the state. A new store has none: its first proposal must be a
@@ -132,7 +144,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	}
 	defer func() { err = errors.Join(err, p.lookup.Close()) }()
 	p.batch = p.store.NewBatch()
-	p.leaves, p.applied, p.touched = nil, nil, p.touched[:0]
+	p.leaves, p.applied, p.gone, p.touched = nil, nil, nil, p.touched[:0]
 	p.overlay.reset()
 	firstLeaf := p.space.Leaves
 	out.Results = make([]Result, 0, len(group))
@@ -158,7 +170,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		p.batch.SetLeaves(firstLeaf, p.leaves)
 	}
 	p.batch.SetSpace(&p.space)
-	out.Batch, out.Applied, out.Space = p.batch, p.applied, p.space
+	out.Batch, out.Applied, out.Forgotten, out.Space = p.batch, p.applied, p.gone, p.space
 	return out, nil
 }
 

@@ -196,6 +196,7 @@ func (p *Projector) retireKeys(t *topic, to uint64) (reached uint64, err error) 
 // forget removes the row of a key; the floor takes over.
 func (p *Projector) forget(t *topic, key string, winner *store.WinnerRow) {
 	p.batch.DeleteWinner(t.Number, key)
+	p.gone = append(p.gone, Key{t.Number, key})
 	p.overlay.winners.put(winnerKey{t.Number, key}, store.WinnerRow{})
 	t.Floor = max(t.Floor, winner.HLC)
 	if winner.Flags == 0 {

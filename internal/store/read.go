@@ -230,17 +230,16 @@ func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, E
 	return nil
 }
 
-// SeenByID returns the lowest position that an event id was first seen at in a
-// topic, whatever its source, in one generation.
-func (s *Store) SeenByID(generation, topic uint32, id [16]byte) (row SeenRow, ok bool, err error) {
-	err = scan(s.db, appendSeenKey(nil, generation, topic, id[:]), func(_, value []byte) error {
-		found, err := decodeSeen(value)
-		if err == nil && (!ok || found.Position < row.Position) {
-			row, ok = found, true
+// SeenByID calls each with what is remembered of an event id in a topic,
+// whatever its source, in one generation.
+func (s *Store) SeenByID(generation, topic uint32, id [16]byte, each func(SeenRow)) error {
+	return scan(s.db, appendSeenKey(nil, generation, topic, id[:]), func(_, value []byte) error {
+		row, err := decodeSeen(value)
+		if err == nil {
+			each(row)
 		}
 		return err
 	})
-	return row, ok, err
 }
 
 // Events is the durable form of [Store.Events].

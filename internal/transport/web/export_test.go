@@ -25,7 +25,7 @@ func (s *Server) HeldBytes() int64 { return s.held.used.Load() }
 // HoldBytes takes n bytes of that budget, as requests under way would.
 func (s *Server) HoldBytes(n int) error { return s.held.take(n) }
 
-// OpenStreams counts the event streams that were taken over from net/http.
+// OpenStreams counts what reads from the broker.
 func (s *Server) OpenStreams() int {
 	s.streams.mu.Lock()
 	defer s.streams.mu.Unlock()

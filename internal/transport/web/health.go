@@ -6,9 +6,9 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 
 	"signalbox/api"
+	"signalbox/docs"
 	"signalbox/event"
 )
 
@@ -35,21 +35,10 @@ func (s *Server) openapi(w http.ResponseWriter, _ *http.Request, _ url.Values) e
 	return s.whole(w, http.StatusOK, "application/yaml", api.OpenAPI)
 }
 
-// errorsPage is where the type of every problem document leads. It is made
-// from the table of codes itself and so cannot disagree with the answers.
+// errorsPage is where the type of every problem document leads.
 func (s *Server) errorsPage(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
-	var b strings.Builder
-	b.WriteString("# Errors\n\nEvery refusal is `application/problem+json` (RFC 9457) with one of these codes.\n")
-	for _, code := range event.Codes() {
-		class := code.Class()
-		b.WriteString("\n## " + string(code) + "\n\n" + class.Title + ". Status " + strconv.Itoa(class.HTTP))
-		if class.Retryable {
-			b.WriteString(", may be retried unchanged")
-		}
-		b.WriteString(".\n\n" + class.Action + "\n")
-	}
 	w.Header().Set("Cache-Control", "no-cache")
-	return s.whole(w, http.StatusOK, "text/markdown; charset=utf-8", []byte(b.String()))
+	return s.whole(w, http.StatusOK, "text/markdown; charset=utf-8", docs.Errors)
 }
 
 // index is for whoever opens the broker's address in a browser.

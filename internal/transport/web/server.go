@@ -135,12 +135,17 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err == nil {
 		err = s.streams.wait(grace)
 	}
-	if err != nil {
-		s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace)
-		s.streams.close()
-		return hs.Close()
+	if err == nil {
+		return nil
 	}
-	return nil
+	s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace)
+	s.streams.close()
+	err = hs.Close()
+	// Their goroutines see that at the next write, and then let go of the
+	// broker, which the caller is about to close.
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.ShutdownGrace)
+	defer cancel()
+	return errors.Join(err, s.streams.wait(last))
 }
 
 // countConn keeps the number of connections below MaxConns. A connection over

@@ -30,26 +30,25 @@ const (
 // stream answers with an event stream (HTML standard, section 9.2). Data
 // events carry no event field, so that onmessage sees them.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, p reading) error {
+	s.streams.enter() // before net/http loses sight of the connection, see Serve
 	reader, reset, err := s.open(&p)
+	// An EventSource gives up for good at any status but 200. That is right
+	// where the request is wrong, and wrong where the same one may succeed.
 	if err != nil {
-		code := event.AsError(err).Code
-		// An EventSource gives up for good at any status but 200. That is right
-		// where the request is wrong, and wrong where the same one may succeed.
-		if !isReset(code) && !code.Class().Retryable {
+		if code := event.AsError(err).Code; !isReset(code) && !code.Class().Retryable {
+			s.streams.leave(nil)
 			return err
 		}
-	}
-	if r.Method == http.MethodHead {
-		if reader != nil {
-			reader.Close()
-		}
-		setStreamHeader(w.Header())
-		return nil
 	}
 	now := time.Now()
 	st := &stream{s: s, reading: p, reader: reader, written: now,
 		ends: now.Add(jitter(s.opt.StreamLife*4/5, s.opt.StreamLife*6/5))}
-	s.streams.enter() // before net/http loses sight of the connection, see Serve
+	if r.Method == http.MethodHead {
+		defer s.streams.leave(nil)
+		st.release()
+		setStreamHeader(w.Header())
+		return nil
+	}
 	if t := takeOver(w, r, s.opt.StallTimeout); t != nil {
 		s.streams.track(t.conn)
 		st.wire, t.blocks = t, st.giveTurn
@@ -62,7 +61,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, p reading) error
 		}()
 		return nil
 	}
-	s.streams.leave(nil)
+	defer s.streams.leave(nil)
 	st.wire = s.withinResponse(r.Context(), w, st.giveTurn)
 	st.run(reset, err)
 	return nil

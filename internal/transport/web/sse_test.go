@@ -241,15 +241,12 @@ func TestResetIsSaidInTheStream(t *testing.T) {
 // F11: replay and live are one; nobody's reconnection loses, repeats or takes
 // an event.
 func TestNothingIsLostBetweenReplayAndLive(t *testing.T) {
-	events, clients := 6000, 12
-	if testing.Short() {
-		events, clients = 1500, 6
-	}
+	const events, clients, at = 6000, 12, 10
 	d := openDoor(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		for i := 1; i <= events; i += 3 {
-			body := make([]string, 3)
+		for i := 1; i <= events; i += at {
+			body := make([]string, at)
 			for j := range body {
 				body[j] = ev(strconv.Itoa(i+j), "", `"n":`+strconv.Itoa(i+j))
 			}

@@ -44,6 +44,8 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.
 		return event.Errorf(event.CodeOverloaded, "%d downloads of state are under way: retry in a second.", statesMax)
 	}
 	defer s.states.Add(-1)
+	s.streams.enter()
+	defer s.streams.leave(nil)
 	state, err := s.broker.OpenState(patterns)
 	if err != nil {
 		return err
@@ -93,7 +95,7 @@ func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.T
 
 // writeCut ends a download that takes too long with the cursor to follow from.
 func writeCut(out *bufio.Writer, at event.Cursor) error {
-	line := append([]byte(`{"specversion":"1.0","id":"`), at.String()...)
+	line := strconv.AppendUint([]byte(`{"specversion":"1.0","id":"cut-`), at.Position, 10)
 	line = append(line, `","source":"/v1/state","type":"signalbox.cut","datacontenttype":"application/json","data":{"cursor":"`...)
 	line = append(at.AppendTo(line), "\"}}\n"...)
 	if _, err := out.Write(line); err != nil {
@@ -117,7 +119,7 @@ func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) 
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Signalbox-Cursor", cursor.String())
 	h.Set("Signalbox-Log-Ms", strconv.FormatInt(logMillis, 10))
-	if held := strings.Join(r.Header["If-None-Match"], ","); held != "" && (held == "*" || strings.Contains(held, tag)) {
+	if held := strings.Join(r.Header["If-None-Match"], ","); held == "*" || strings.Contains(held, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
@@ -126,6 +128,8 @@ func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) 
 
 // digest answers with the digest of a topic's state.
 func (s *Server) digest(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	s.streams.enter()
+	defer s.streams.leave(nil)
 	d, err := s.broker.Digest(r.Context(), r.PathValue("topic"))
 	if err != nil {
 		return err

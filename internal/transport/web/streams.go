@@ -24,8 +24,9 @@ func newTurns() turns { return make(turns, max(1, runtime.GOMAXPROCS(0)-1)) }
 func (t turns) take() { t <- struct{}{} }
 func (t turns) give() { <-t }
 
-// streams is the set of connections that were taken over from net/http, which
-// therefore no longer ends them at shutdown.
+// streams counts what reads from the broker for long, which must end before
+// the broker is closed, and knows the connections that were taken over from
+// net/http, which therefore no longer ends them at shutdown.
 type streams struct {
 	mu    sync.Mutex
 	open  int                   // guarded by mu
@@ -78,7 +79,7 @@ func (s *streams) wait(ctx context.Context) error {
 	}
 }
 
-// close breaks every stream.
+// close breaks every connection that was taken over.
 func (s *streams) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -111,6 +111,8 @@ type page struct {
 
 // poll answers with a batch, at once or when something comes within the wait.
 func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
+	s.streams.enter()
+	defer s.streams.leave(nil)
 	reader, reset, err := s.open(&p)
 	if err != nil {
 		return err
