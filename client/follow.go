@@ -21,7 +21,7 @@ import (
 // EventID may be set; none of them means the oldest that is retained.
 type FollowOptions struct {
 	Cursor  event.Cursor // resume after this cursor
-	Now     bool         // only what comes from now on
+	Now     bool         // only what comes from now on; from ItemSynced on nothing is missed
 	Since   time.Time    // what was recorded from this time on
 	EventID string       // after the event with this id; one exact topic only
 	// View is "current" or "history"; "" is the topics' default.

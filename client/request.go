@@ -90,13 +90,13 @@ func (c *Client) roundTrip(ctx context.Context, k call) (int, http.Header, []byt
 		}
 		again, after := retryable(err)
 		if ctx.Err() != nil {
-			return 0, nil, nil, fmt.Errorf("client: %s %s: %w (last try: %v)", k.method, k.url, context.Cause(ctx), plain(err))
+			return 0, nil, nil, fmt.Errorf("client: %s %s: %w (last try: %w)", k.method, k.url, context.Cause(ctx), plain(err))
 		}
 		if !again || n >= c.retry.Attempts {
 			return 0, nil, nil, c.giveUp(err, n)
 		}
 		if sleepErr := sleep(ctx, c.retry.wait(n, after)); sleepErr != nil {
-			return 0, nil, nil, fmt.Errorf("client: %s %s: %w (last try: %v)", k.method, k.url, sleepErr, plain(err))
+			return 0, nil, nil, fmt.Errorf("client: %s %s: %w (last try: %w)", k.method, k.url, sleepErr, plain(err))
 		}
 	}
 }

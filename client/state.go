@@ -74,7 +74,7 @@ func (c *Client) openState(ctx context.Context, where string) (_ *State, err err
 		return nil, permanent{err}
 	}
 	s.dog.arm()
-	res, err := c.http.Do(req)
+	res, err := c.http.Do(req) //nolint:bodyclose // The state owns the body from here on, and Close closes it.
 	s.dog.disarm()
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -37,7 +38,7 @@ func (w *watchdog) stop()   { w.timer.Stop() }
 
 // explain returns the watchdog's reason in place of the "context canceled" that it caused.
 func (w *watchdog) explain(ctx context.Context, err error) error {
-	if s, ok := context.Cause(ctx).(silence); ok {
+	if s := (silence{}); errors.As(context.Cause(ctx), &s) {
 		return s
 	}
 	return err

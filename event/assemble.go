@@ -134,9 +134,9 @@ func (s *scratch) check(e *Event, m *member, r rules) error {
 // checkString validates the known attributes that are strings.
 func (e *Event) checkString(id attrID, text []byte, r rules) error {
 	name := attrNames[id]
-	// Core: the required attributes and subject MUST be non-empty; so does the
-	// partitioning extension say of partitionkey.
-	if len(text) == 0 && id < attrCorrelationID {
+	// Core: the required attributes and subject MUST be non-empty; so do the
+	// extensions say of partitionkey, correlationid and causationid.
+	if len(text) == 0 && id < attrTraceParent {
 		return invalid(name, "is empty")
 	}
 	switch id {
@@ -180,7 +180,7 @@ func (e *Event) checkString(id attrID, text []byte, r rules) error {
 		}
 		e.position = n
 		return reserved(name, r)
-	case attrProducer:
+	case attrProducer, attrTopic:
 		return reserved(name, r)
 	}
 	return nil

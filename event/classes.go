@@ -13,7 +13,7 @@ var classes = [...]struct {
 		"Correct the attribute named in field; the event as sent would be refused again."}},
 	{CodeAttributeReserved, Class{400, exitCaller, false,
 		"The attribute or type belongs to the broker",
-		"Leave out position, superseded and producer, and do not use types that begin with signalbox."}},
+		"Leave out position, topic, superseded and producer, and do not use types that begin with signalbox."}},
 	{CodeJSONInvalid, Class{400, exitCaller, false,
 		"The body is not the JSON that was announced",
 		"Send one JSON object, or for a batch one JSON array, in UTF-8 and with nothing after it."}},

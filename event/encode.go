@@ -46,7 +46,7 @@ func (e *Event) AppendMembers(dst []byte, extra ...Attribute) (out []byte, dataO
 			continue // comes in its place in the next round, or after the loop
 		}
 		switch a.Name {
-		case nameDataContentType, nameHLC, nameExpiry, namePosition, nameSuperseded, nameProducer:
+		case nameDataContentType, nameHLC, nameExpiry, namePosition, nameSuperseded, nameProducer, nameTopic:
 			continue
 		}
 		dst = appendAttribute(dst, a)

@@ -88,7 +88,7 @@ const contentHashOfSample = "0c465786436bbdb42161f43303ad7555007e55e915e95e33c85
 
 // TestAppendMembers: the order of members, what is left out, and where data is.
 func TestAppendMembers(t *testing.T) {
-	e, err := event.DecodeDelivered(structured(`"zz":"1","hlc":"5.1","expiry":3,"position":"9","superseded":false,"producer":"p","expirytime":"2026-01-01T00:00:00Z","datacontenttype":"application/json","aa":true,"data": {"a":1} `))
+	e, err := event.DecodeDelivered(structured(`"zz":"1","hlc":"5.1","expiry":3,"position":"9","superseded":false,"producer":"p","topic":"a.b","expirytime":"2026-01-01T00:00:00Z","datacontenttype":"application/json","aa":true,"data": {"a":1} `))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,6 +121,12 @@ func (e *Event) HLC() HLC { return e.hlc }
 // Position returns the position of a delivered event, or 0.
 func (e *Event) Position() uint64 { return e.position }
 
+// Topic returns the topic that an event was delivered from; "" before that.
+func (e *Event) Topic() string {
+	v, _ := e.Attribute(nameTopic)
+	return v.String()
+}
+
 // Superseded reports whether a newer HLC had already won when the event was applied.
 func (e *Event) Superseded() bool { return e.superseded }
 

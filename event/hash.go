@@ -26,7 +26,7 @@ func (e *Event) ContentHash() [32]byte {
 	for i := range e.attrs {
 		a := &e.attrs[i]
 		switch a.Name {
-		case namePosition, nameSuperseded, nameProducer:
+		case namePosition, nameSuperseded, nameProducer, nameTopic:
 			continue
 		}
 		for len(next) > 0 && next[0].Name < a.Name {

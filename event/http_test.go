@@ -174,7 +174,7 @@ func TestHeaderNames(t *testing.T) {
 	h["ce-subject"], h["Ce-Subject"] = []string{"a"}, []string{"a"}
 	_, err = event.DecodeBinary(h, nil)
 	wantCode(t, err, event.CodeEventInvalid)
-	for _, reserved := range []string{"position: 1", "superseded: false", "producer: x"} {
+	for _, reserved := range []string{"position: 1", "superseded: false", "producer: x", "topic: x"} {
 		_, err = event.DecodeBinary(headers("ce-"+reserved), nil)
 		wantCode(t, err, event.CodeAttributeReserved)
 	}

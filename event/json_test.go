@@ -100,6 +100,7 @@ var refusedJSON = []struct {
 	{"ours: position", required + `,"position":"1"}`, event.CodeAttributeReserved, "position"},
 	{"ours: superseded", required + `,"superseded":false}`, event.CodeAttributeReserved, "superseded"},
 	{"ours: producer", required + `,"producer":"a"}`, event.CodeAttributeReserved, "producer"},
+	{"ours: topic", required + `,"topic":"a"}`, event.CodeAttributeReserved, "topic"},
 	{"ours: types", `{"specversion":"1.0","id":"1","source":"/t","type":"signalbox.sync"}`, event.CodeAttributeReserved, "type"},
 	{"ours: hlc", required + `,"hlc":"now"}`, event.CodeHLCInvalid, "hlc"},
 	{"ours: hlc is a string", required + `,"hlc":5}`, event.CodeEventInvalid, "hlc"},

@@ -58,10 +58,14 @@ func cutParameter(s string) (name, value, rest string, ok bool) {
 	}
 	if strings.HasPrefix(rest, `"`) {
 		for i := 1; i < len(rest); i++ {
-			switch rest[i] {
-			case '\\':
+			switch c := rest[i]; {
+			case c >= utf8.RuneSelf:
+				// RFC 2045 5.1 has ASCII only, and so have headers (HTTP binding 3.1.3.2),
+				// where a media type is not percent-encoded.
+				return "", "", "", false
+			case c == '\\':
 				i++
-			case '"':
+			case c == '"':
 				// Escapes stay in: no charset that is understood needs one.
 				return name, rest[1:i], rest[i+1:], true
 			}

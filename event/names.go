@@ -28,6 +28,7 @@ const (
 	namePosition        = "position"
 	nameSuperseded      = "superseded"
 	nameProducer        = "producer"
+	nameTopic           = "topic"
 )
 
 // attrID numbers the known names, so that checks can switch on a number and
@@ -53,6 +54,7 @@ const (
 	attrPosition
 	attrSuperseded
 	attrProducer
+	attrTopic
 	attrCorrelationID
 	attrCausationID
 	attrTraceParent
@@ -78,6 +80,7 @@ var attrNames = [...]string{
 	attrPosition:        namePosition,
 	attrSuperseded:      nameSuperseded,
 	attrProducer:        nameProducer,
+	attrTopic:           nameTopic,
 	attrCorrelationID:   "correlationid",
 	attrCausationID:     "causationid",
 	attrTraceParent:     "traceparent",
@@ -121,6 +124,8 @@ func attrOf(name []byte) attrID {
 		return attrSuperseded
 	case "producer":
 		return attrProducer
+	case "topic":
+		return attrTopic
 	case "correlationid":
 		return attrCorrelationID
 	case "causationid":

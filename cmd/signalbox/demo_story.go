@@ -124,8 +124,11 @@ func (s *story) work(ctx context.Context) error {
 	for _, step := range []struct {
 		after  time.Duration
 		status string
-	}{{5, "PENDING"}, {25, "PICKING"}, {90, "ERROR_DROPPED"}, {30, "RECOVERING"}, {90, "COMPLETED"}} {
-		s.clock.pass(step.after * time.Minute)
+	}{
+		{5 * time.Minute, "PENDING"}, {25 * time.Minute, "PICKING"}, {90 * time.Minute, "ERROR_DROPPED"},
+		{30 * time.Minute, "RECOVERING"}, {90 * time.Minute, "COMPLETED"},
+	} {
+		s.clock.pass(step.after)
 		r, err := s.report(ctx, s.beta, "beta", status{Status: step.status}, 0)
 		if err != nil {
 			return err

@@ -19,7 +19,7 @@ import (
 )
 
 // TestHelpExamples pastes the examples of every command into a shell: each on a broker of its own, and then all of them
-// twice on one, for a user has no fresh broker for each help text. Only durations are shortened.
+// on one, for a user has no fresh broker for each help text. Only durations are shortened.
 func TestHelpExamples(t *testing.T) {
 	dir := t.TempDir()
 	seedData(t, dir)
@@ -28,7 +28,7 @@ func TestHelpExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stop()
-	for round := range 3 {
+	for round := range 2 {
 		eachCommand((&app{stdio: stdio{out: io.Discard, err: io.Discard}}).root(), func(c *cobra.Command) {
 			if c.Long == "" || c.Short == "" || c.Example == "" && c.HasParent() {
 				t.Errorf("%s: the help has no description or no example", c.CommandPath())

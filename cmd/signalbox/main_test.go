@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -18,8 +19,12 @@ import (
 	"signalbox/internal/transport/web"
 )
 
+// noRaceSleep keeps the race detector from waiting for a second at the end of every command that a test runs.
+var noRaceSleep = [2]string{"GORACE", "atexit_sleep_ms=0"}
+
 // TestMain lets scripts and shells run this test binary as the command signalbox.
 func TestMain(m *testing.M) {
+	_ = os.Setenv(noRaceSleep[0], noRaceSleep[1])
 	testscript.Main(m, map[string]func(){"signalbox": main})
 }
 
@@ -32,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
 			listen, err := freePort()
+			e.Setenv(noRaceSleep[0], noRaceSleep[1])
 			e.Setenv("SIGNALBOX_LISTEN", listen)
 			e.Setenv("SIGNALBOX_URL", "http://"+listen)
 			return err

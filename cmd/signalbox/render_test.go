@@ -26,7 +26,7 @@ func TestOneLine(t *testing.T) {
 }
 
 func TestWriteEvent(t *testing.T) {
-	ev, err := event.DecodeDelivered([]byte(`{"position":"7","hlc":"5000.00001","superseded":true,"specversion":"1.0","id":"1","source":"/s","type":"t\u202e.x","data":"` +
+	ev, err := event.DecodeDelivered([]byte(`{"position":"7","topic":"a.b","hlc":"5000.00001","superseded":true,"specversion":"1.0","id":"1","source":"/s","type":"t\u202e.x","data":"` +
 		strings.Repeat("x", 500) + `"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWriteEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.String()
-	if !strings.HasPrefix(got, "@7  1970-01-01 ") || strings.Count(got, "\n") != 1 || !strings.Contains(got, `t\u202e.x`) ||
+	if !strings.HasPrefix(got, "@7  a.b  1970-01-01 ") || strings.Count(got, "\n") != 1 || !strings.Contains(got, `t\u202e.x`) ||
 		!strings.HasSuffix(got, "… (502 bytes)  (superseded)\n") {
 		t.Errorf("got %q", got)
 	}

@@ -118,19 +118,22 @@ func TestCrashPowerLoss(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64() >> 32
 	}
-	events, points := 0, map[string]int{}
+	defer func() {
+		if t.Failed() {
+			t.Logf("again with: go test ./internal/broker -run TestCrashPowerLoss -crash.rounds=%d -crash.seed=%d", *crashRounds, seed)
+		}
+	}()
+	events, unanswered, taken, points := 0, 0, 0, map[string]int{}
 	for done := 0; done < *crashRounds && !t.Failed(); done += crashHistory {
 		h := newCrashHistory(t, seed+uint64(done))
 		for round := 0; round < min(crashHistory, *crashRounds-done) && !t.Failed(); round++ {
 			points[h.round(round)]++
 		}
-		events += h.ledger.acked
 		h.close()
+		events, unanswered, taken = events+h.ledger.acked, unanswered+h.unanswered, taken+h.taken
 	}
-	t.Logf("%d power losses, %d acknowledged events, seed %d, at %v", *crashRounds, events, seed, points)
-	if t.Failed() {
-		t.Logf("again with: go test ./internal/broker -run TestCrashPowerLoss -crash.rounds=%d -crash.seed=%d", *crashRounds, seed)
-	}
+	t.Logf("%d power losses, %d acknowledged events, %d requests left unanswered of which %d had taken effect, seed %d, at %v",
+		*crashRounds, events, unanswered, taken, seed, points)
 }
 
 // history is one data directory through several crashes.
@@ -143,23 +146,26 @@ type history struct {
 	ledger  *ledger
 	ref     *reference
 	dedup   time.Duration
-	unknown []*attempt
+	unknown []*attempt // of the last round, to be retried
+
+	unanswered, taken int // requests that a crash left unanswered; those that had taken effect
 }
 
 func newCrashHistory(t *testing.T, seed uint64) *history {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &history{
 		t: t, seed: seed, rng: rng, fs: vfs.NewCrashableMem(), clock: newCrashClock(100), ledger: newLedger(),
-		ref: newReference(t, rng), dedup: 24 * time.Hour,
+		dedup: 24 * time.Hour,
 	}
 	if rng.IntN(3) == 0 {
 		h.dedup = 20 * time.Second // generations change within a history
 	}
+	h.ref = newReference(t, rng, h.dedup)
 	return h
 }
 
 func (h *history) close() {
-	fresh := newReference(h.t, h.rng)
+	fresh := newReference(h.t, h.rng, h.dedup)
 	fresh.apply(h.ledger.proposals)
 	fresh.checkState(h.ref.store)
 	fresh.close()
@@ -238,11 +244,11 @@ func (h *history) publishUntil(r *rig, l *load, point *crashPoint, crashed chan 
 // recover checks what the crash has left.
 func (h *history) recover(number int, point string) {
 	t := h.t
-	r := &rig{t: t, fs: h.fs}
-	report := r.verify()
-	for _, f := range report.Findings {
-		t.Errorf("round %d (%s): verify found %s: file %q topic %q position %d key %q: %s", number, point, f.What, f.File, f.Topic, f.Position, f.Key, f.Explanation)
-	}
+	defer func() {
+		if t.Failed() {
+			t.Logf("this was round %d of the history with seed %d, crash point %q", number, h.seed, point)
+		}
+	}()
 	s, err := store.Open(store.Options{Dir: rigDir, FS: h.fs, ReadOnly: true, CacheBytes: 8 << 20})
 	if errorCode(err) == event.CodeStoreFormat { // it never came into being
 		if h.ledger.acked > 0 || len(h.ledger.seen) > 0 {
@@ -254,6 +260,11 @@ func (h *history) recover(number int, point string) {
 	if err != nil {
 		t.Fatalf("round %d (%s): %v", number, point, err)
 	}
+	defer func() {
+		if s != nil && s.Close() != nil {
+			t.Error("closing the recovered store failed")
+		}
+	}()
 	space, _, _, err := s.LoadSpace()
 	if err != nil {
 		t.Fatal(err)
@@ -262,18 +273,16 @@ func (h *history) recover(number int, point string) {
 	if uint64(len(proposals)) < space.Sequence {
 		t.Fatalf("round %d: %d proposals were recorded and %d recovered", number, len(proposals), space.Sequence)
 	}
-	retried, before := h.unknown, h.ref.done
-	if before > 0 {
-		h.ref.checkRepeats(h.ledger, retried, h.dedup.Milliseconds())
-	}
 	h.ref.apply(proposals[:space.Sequence])
 	h.ref.checkLedger(h.ledger)
 	h.ref.checkState(s)
-	if err := s.Close(); err != nil {
+	err = s.Close()
+	s = nil
+	if err != nil {
 		t.Error(err)
 	}
-	if t.Failed() {
-		t.Logf("this was round %d of the history with seed %d, crash point %q", number, h.seed, point)
+	if report := (&rig{t: t, fs: h.fs}).verify(); report.Total > 0 {
+		t.Errorf("verify found %d faults: %+v", report.Total, report.Findings[:min(5, len(report.Findings))])
 	}
 	h.nextRound(proposals[:space.Sequence])
 }
@@ -281,6 +290,8 @@ func (h *history) recover(number int, point string) {
 func (h *history) nextRound(proposals [][]byte) {
 	l := h.ledger
 	h.unknown = l.unresolved()
+	h.unanswered += len(h.unknown)
+	h.taken += h.ref.recovered(h.unknown)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.proposals, l.attempts, l.crashed = proposals, nil, false

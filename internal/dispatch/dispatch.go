@@ -244,6 +244,8 @@ func (d *Dispatch) appendFrame(dst []byte, e *projector.Applied) (frame []byte, 
 func appendJSON(dst []byte, e *projector.Applied) []byte {
 	dst = append(dst, `{"position":"`...)
 	dst = strconv.AppendUint(dst, e.Position, 10)
+	dst = append(dst, `","topic":"`...)
+	dst = append(dst, e.Topic...) // names need no escapes
 	dst = append(dst, `","hlc":"`...)
 	dst = e.HLC.AppendTo(dst)
 	dst = append(dst, '"', ',')

@@ -137,12 +137,12 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	r.arena = arenas.Get().(*[]byte)
 	arena := (*r.arena)[:0]
 	scanned, bytes := 0, 0
-	end, done, err := walk(snapshot, topics, r.cursor, head, limit.Events, func(position uint64, row *store.EventRow) bool {
+	end, done, err := walk(snapshot, topics, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
 			return scanned < scannedMax
 		}
-		arena = r.keep(arena, position, row)
+		arena = r.keep(arena, t, position, row)
 		bytes += len(row.Members)
 		return len(r.out) < limit.Events && bytes < limit.Bytes && scanned < scannedMax
 	})
@@ -157,8 +157,8 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 }
 
 // keep appends a stored event to the window.
-func (r *Reader) keep(arena []byte, position uint64, row *store.EventRow) []byte {
-	e := projector.Applied{Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+func (r *Reader) keep(arena []byte, t *store.Topic, position uint64, row *store.EventRow) []byte {
+	e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 	start := len(arena)
 	arena, json := r.d.appendFrame(arena, &e)
 	out := Delivery{Position: position, Frame: arena[start:len(arena):len(arena)], json: json}
@@ -173,18 +173,21 @@ func (r *Reader) keep(arena []byte, position uint64, row *store.EventRow) []byte
 // order of their positions, until it returns false. It returns the last
 // position it stepped over, and whether it reached the end. Of several topics
 // it may stop early, after about expect events.
-func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, each func(position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
+func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, each func(t *store.Topic, position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
 	end, done = after, true
-	step := func(position uint64, row store.EventRow) (bool, error) {
+	step := func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		end = position
-		done = each(position, &row)
-		return done, nil
+		done = each(t, position, row)
+		return done
 	}
 	switch len(topics) {
 	case 0:
 		return to, true, nil
 	case 1:
-		err = v.Events(topics[0].Number, max(after, topics[0].RetiredTo), to, step)
+		t := &topics[0]
+		err = v.Events(t.Number, max(after, t.RetiredTo), to, func(position uint64, row store.EventRow) (bool, error) {
+			return step(t, position, &row), nil
+		})
 		return end, done, err
 	}
 	found, complete, err := nextPositions(v, topics, after, to, max(expect, walkedMin))
@@ -193,9 +196,9 @@ func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, eac
 	}
 	for _, f := range found {
 		more := true
-		_, err := v.Event(f.topic, f.position, func(row store.EventRow) (err error) {
-			more, err = step(f.position, row)
-			return err
+		_, err := v.Event(f.topic.Number, f.position, func(row store.EventRow) error {
+			more = step(f.topic, f.position, &row)
+			return nil
 		})
 		if err != nil || !more {
 			return end, false, err
@@ -211,7 +214,7 @@ const walkedMin = 256
 // place is where an event is.
 type place struct {
 	position uint64
-	topic    uint32
+	topic    *store.Topic
 }
 
 // nextPositions returns the lowest positions in (after, to] of several topics,
@@ -229,7 +232,7 @@ func nextPositions(v *store.View, topics []store.Topic, after, to uint64, n int)
 	for i := range topics {
 		t, more := &topics[i], n // one more than n shows that there are more
 		err := v.Positions(t.Number, max(after, t.RetiredTo), bound, func(position uint64) bool {
-			found = append(found, place{position, t.Number})
+			found = append(found, place{position, t})
 			more--
 			return more >= 0
 		})

@@ -39,6 +39,7 @@ type follower struct {
 	cursor event.Cursor
 	all    bool              // it has been following from the oldest or from a state
 	fold   map[string]uint64 // of topic and key: the position of what it holds
+	missed map[string]uint64 // of topic and key: what had expired when it came by
 }
 
 func TestSeam(t *testing.T) {
@@ -78,7 +79,7 @@ func (s *seam) publishSome(t *rapid.T) {
 		if late := rapid.SampledFrom([]int64{0, 0, 0, 1, 10_000}).Draw(t, "late"); late > 0 {
 			e.hlc = event.NewHLC(s.now-late, uint16(s.n))
 		}
-		if ttl := rapid.SampledFrom([]int64{0, 0, 0, -1, 1_000, 8_000}).Draw(t, "ttl"); ttl != 0 {
+		if ttl := rapid.SampledFrom([]int64{0, 0, 0, -1, 2_000, 9_000}).Draw(t, "ttl"); ttl != 0 {
 			e.expiresMillis = s.now + ttl
 		}
 		e.bare = rapid.IntRange(0, 4).Draw(t, "bare") == 0
@@ -120,7 +121,14 @@ func (s *seam) winners() map[string]store.WinnerRow {
 func (s *seam) clean(t *rapid.T) {
 	name := rapid.SampledFrom([]string{"log", "x.both"}).Draw(t, "topic")
 	before, _ := s.topic(name)
-	s.do(s.retire(name, uint64(rapid.IntRange(0, int(s.projector.Space().Position)).Draw(t, "to"))))
+	// The cleaner finds the last event that is old enough; apply has the word.
+	to := rapid.Uint64Range(0, s.projector.Space().Position).Draw(t, "to")
+	for p := s.projector.Space().Position; p > to && rapid.IntRange(0, 9).Draw(t, "exact") > 0; p-- {
+		if s.events[p].Topic == name && s.events[p].LogMillis <= s.projector.Space().LogMillis-20_000 {
+			to = p
+		}
+	}
+	s.do(s.retire(name, to))
 	after, _ := s.topic(name)
 	for p := before.RetiredTo + 1; p <= after.RetiredTo; p++ {
 		s.retired[p] = true
@@ -191,7 +199,7 @@ func (s *seam) openReader(t *rapid.T) {
 	f := &follower{
 		list: rapid.SampledFrom([]string{"log", "tasks", "x.both", "nothing", "log,tasks", "x.*", ">"}).Draw(t, "patterns"),
 		view: rapid.SampledFrom([]string{"", "", dispatch.ViewHistory}).Draw(t, "view"),
-		fold: map[string]uint64{},
+		fold: map[string]uint64{}, missed: map[string]uint64{},
 	}
 	var start dispatch.Start
 	switch rapid.IntRange(0, 3).Draw(t, "start") {
@@ -337,8 +345,12 @@ func (s *seam) poll(t *rapid.T, f *follower, limit dispatch.Limit) (caughtUp boo
 		s.deliver(t, f, last, d)
 	}
 	for p := before + 1; p <= after; p++ {
-		if e := s.events[p]; s.deliverable(t, f, &e) && !got[p] {
+		e := s.events[p]
+		if s.deliverable(t, f, &e) && !got[p] {
 			t.Fatalf("position %d is missing in the window (%d, %d]: %+v", p, before, after, e)
+		}
+		if e.Key != "" && !got[p] && e.Flags&store.EventSuperseded == 0 && s.expired(&e) {
+			f.missed[e.Topic+" "+e.Key] = p
 		}
 	}
 	f.cursor = w.Cursor
@@ -354,13 +366,17 @@ func (s *seam) deliverable(t *rapid.T, f *follower, e *projector.Applied) bool {
 	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since {
 		return false
 	}
-	if e.ExpiryMillis != 0 && e.ExpiryMillis <= max(s.now, s.projector.Space().LogMillis) {
+	if s.expired(e) {
 		return false
 	}
 	if !topic.Policy.Compacts() {
 		return true
 	}
 	return s.rows[e.Topic+" "+e.Key].Position == e.Position
+}
+
+func (s *seam) expired(e *projector.Applied) bool {
+	return e.ExpiryMillis != 0 && e.ExpiryMillis <= max(s.now, s.projector.Space().LogMillis)
 }
 
 // deliver checks one delivery and adds it to what the client holds.
@@ -392,7 +408,7 @@ func (s *seam) deliver(t *rapid.T, f *follower, position uint64, d delivered) {
 func (s *seam) inHistory(t *rapid.T, f *follower, e *projector.Applied) bool {
 	topic, ok := s.topic(e.Topic)
 	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since ||
-		e.ExpiryMillis != 0 && e.ExpiryMillis <= max(s.now, s.projector.Space().LogMillis) || !topic.Policy.Compacts() {
+		s.expired(e) || !topic.Policy.Compacts() {
 		return false
 	}
 	_, known := s.rows[e.Topic+" "+e.Key]
@@ -401,8 +417,8 @@ func (s *seam) inHistory(t *rapid.T, f *follower, e *projector.Applied) bool {
 
 // checkFold compares what a client holds at the sync marker with the state. It
 // may hold more than the state has: what it saw expires by its own clock, what
-// retention or a deletion took it was not told of, and neither of a value that
-// replaced one it holds and expired before it came by.
+// retention or a deletion took it was not told of, and neither of what replaced
+// a value that it holds but had expired when it came by.
 func (s *seam) checkFold(t *rapid.T, f *follower) {
 	held := maps.Clone(f.fold)
 	for name, row := range s.rows {
@@ -418,20 +434,11 @@ func (s *seam) checkFold(t *rapid.T, f *follower) {
 	for name, position := range held {
 		e := s.events[position]
 		switch {
-		case e.ExpiryMillis != 0 && e.ExpiryMillis <= max(s.now, s.projector.Space().LogMillis):
+		case s.expired(&e):
 		case s.retired[position]:
-		case s.replacedByExpired(name, position):
+		case f.missed[name] > position:
 		default:
 			t.Fatalf("at %s a reader of %s holds %d for %s, which is not in the state", f.cursor, f.list, position, name)
 		}
 	}
-}
-
-func (s *seam) replacedByExpired(name string, position uint64) bool {
-	for p, e := range s.events {
-		if p > position && e.Topic+" "+e.Key == name && e.ExpiryMillis != 0 && e.ExpiryMillis <= max(s.now, s.projector.Space().LogMillis) {
-			return true
-		}
-	}
-	return false
 }

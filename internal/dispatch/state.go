@@ -93,10 +93,10 @@ func (s *State) Next() (delivery Delivery, ok bool, err error) {
 func (s *State) read() (err error) {
 	s.arena = s.arena[:0]
 	scanned := 0
-	s.after, s.done, err = walk(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(position uint64, row *store.EventRow) bool {
+	s.after, s.done, err = walk(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
-			e := projector.Applied{Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 			start := len(s.arena)
 			var json int
 			s.arena, json = s.d.appendFrame(s.arena, &e)
@@ -128,7 +128,7 @@ func (d *Dispatch) StateKey(topic, key string) (delivery Delivery, err error) {
 		return delivery, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
 	}
 	ok, err = view.Event(t.Number, winner.Position, func(row store.EventRow) error {
-		delivery = d.deliver(&projector.Applied{Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
+		delivery = d.deliver(&projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
 		return nil
 	})
 	if err == nil && !ok {

@@ -17,12 +17,13 @@ import (
 // errors for batches that were already committed, and for sizes beyond 4 GiB.
 type Batch struct {
 	b     *pebble.Batch
+	seen  *seenFilter
 	key   []byte // scratch
 	value []byte // scratch
 }
 
 // NewBatch returns an empty batch.
-func (s *Store) NewBatch() *Batch { return &Batch{b: s.db.NewBatch()} }
+func (s *Store) NewBatch() *Batch { return &Batch{b: s.db.NewBatch(), seen: s.seen} }
 
 // Close returns the batch's memory.
 func (b *Batch) Close() {
@@ -81,6 +82,7 @@ func (b *Batch) SetSeen(generation, topic uint32, identity eventlog.IdentityHash
 	b.key = append(b.key, identity.Source[:]...)
 	b.value = row.append(b.value[:0])
 	b.set()
+	b.seen.add(generation, topic, &identity)
 }
 
 // SetAnswered remembers an idempotent request's answer.
@@ -92,6 +94,7 @@ func (b *Batch) SetAnswered(generation uint32, scope [16]byte, row *AnsweredRow)
 
 // DeleteGeneration drops a whole generation of deduplication records.
 func (b *Batch) DeleteGeneration(generation uint32) {
+	b.seen.drop(generation)
 	for _, prefix := range []byte{prefixSeen, prefixAnswered} {
 		start := appendUint32Key(nil, prefix, generation)
 		must(b.b.DeleteRange(start, successor(start), nil))

@@ -16,8 +16,9 @@ import (
 // that consults the Bloom filters of every level: Pebble's Get leaves out those
 // of the last level, and reads a block there for each miss.
 type Lookup struct {
-	it  *pebble.Iterator
-	key []byte // scratch
+	it   *pebble.Iterator
+	seen *seenFilter
+	key  []byte // scratch
 }
 
 // NewLookup sees what has been committed so far. It must be closed.
@@ -26,7 +27,7 @@ func (s *Store) NewLookup() (*Lookup, error) {
 	if err != nil {
 		return nil, readError(err)
 	}
-	return &Lookup{it: it}, nil
+	return &Lookup{it: it, seen: s.seen}, nil
 }
 
 // Close releases the iterator.
@@ -60,6 +61,9 @@ func (l *Lookup) Winner(topic uint32, key string) (row WinnerRow, ok bool, err e
 
 // Seen returns what is remembered of an event in one generation.
 func (l *Lookup) Seen(generation, topic uint32, identity eventlog.IdentityHash) (row SeenRow, ok bool, err error) {
+	if !l.seen.mayHave(generation, topic, &identity) {
+		return row, false, nil
+	}
 	l.key = appendSeenKey(l.key[:0], generation, topic, identity.ID[:])
 	l.key = append(l.key, identity.Source[:]...)
 	value, ok, err := l.get()

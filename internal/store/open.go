@@ -39,7 +39,7 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	return &Store{db: db, lock: lock}, nil
+	return &Store{db: db, lock: lock, seen: newSeenFilter()}, nil
 }
 
 // openPebble turns a panic into an error: Pebble's replay of a log panics where

@@ -21,6 +21,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -56,6 +57,7 @@ type Options struct {
 type Store struct {
 	db   *pebble.DB
 	lock *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
+	seen *seenFilter
 	// visible is held for writing from before a commit enters the memtable
 	// until it is durable and announced; see View.
 	visible sync.RWMutex
@@ -71,7 +73,7 @@ func Open(o Options) (*Store, error) {
 		o.CacheBytes = 128 << 20
 	}
 	options := &pebble.Options{
-		FS:                          o.FS,
+		FS:                          markerFS{o.FS},
 		Logger:                      &pebbleLogger{slog: o.Logger, fatal: o.Fatal},
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                memtableBytes,
@@ -84,8 +86,23 @@ func Open(o Options) (*Store, error) {
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
+		options.Levels[i].Compression = compression(i)
 	}
 	return open(o, options)
+}
+
+// compressedFrom is the level from which on blocks are compressed. Whatever is
+// above it will soon be rewritten; compressing that too took a twelfth of the
+// cost of publishing, and the space is in the levels below.
+const compressedFrom = 5
+
+func compression(level int) func() *sstable.CompressionProfile {
+	return func() *sstable.CompressionProfile {
+		if level < compressedFrom {
+			return sstable.NoCompression
+		}
+		return sstable.FastestCompression
+	}
 }
 
 // Close waits for background work and releases the lock.

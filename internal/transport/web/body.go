@@ -78,7 +78,7 @@ func (s *Server) readBody(r *http.Request, limit int) (body []byte, held int, er
 			}
 			held += grow
 			body = append(make([]byte, 0, n+grow), body...)[:n+grow]
-		case r.ContentLength < 0 && (err == io.EOF || err == io.ErrUnexpectedEOF):
+		case r.ContentLength < 0 && (errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)):
 			return body[:n], held, nil
 		default:
 			return nil, held, s.bodyFault(err)

@@ -25,5 +25,5 @@ func loopbackAddr(s string) bool {
 		return false // no loopback address begins otherwise; spares the error that ParseAddr allocates
 	}
 	addr, err := netip.ParseAddr(s)
-	return err == nil && addr.Unmap().IsLoopback()
+	return err == nil && addr.Zone() == "" && addr.Unmap().IsLoopback()
 }

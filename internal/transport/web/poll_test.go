@@ -163,6 +163,7 @@ func TestAcceptChoosesBetweenStreamAndPoll(t *testing.T) {
 
 // F15: a poll that ends with nothing still has a cursor, and is really held.
 func TestTimeoutsCarryACursor(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t)
 	d.structured("other", ev("0", "")).want(t, 200)
 	began := time.Now()
@@ -194,6 +195,7 @@ func TestTimeoutsCarryACursor(t *testing.T) {
 
 // F15: a held poll is answered by the event, not by the end of the wait.
 func TestHeldPollIsAnsweredByTheEvent(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t)
 	answered := make(chan answer)
 	go func() { answered <- d.get("/v1/topics/a/events?cursor=now&wait=60") }()
@@ -223,6 +225,7 @@ func TestHeldPollIsAnsweredByTheEvent(t *testing.T) {
 // F15: a poll of a quiet topic advances with what happens elsewhere, so that
 // it need not step over it again.
 func TestCursorAdvancesOverOtherTopics(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t)
 	d.structured("quiet", ev("q", "")).want(t, 200)
 	stop := make(chan struct{})

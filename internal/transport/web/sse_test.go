@@ -125,6 +125,7 @@ func TestSkippedPositionsAreTold(t *testing.T) {
 // F12: neither the read timeout of the server nor anything else cuts a quiet
 // stream, a held poll or a compressed-minded client.
 func TestQuietStreamsOutliveTheReadTimeout(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = 100 * time.Millisecond })
 	s := d.follow("/v1/topics/a/events?cursor=now", "Accept-Encoding: gzip")
 	s.untilSync()
@@ -139,6 +140,7 @@ func TestQuietStreamsOutliveTheReadTimeout(t *testing.T) {
 }
 
 func TestStreamLifeEndsInGoodOrder(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StreamLife = 100 * time.Millisecond })
 	d.fill("a", 3)
 	all, err := d.follow("/v1/topics/a/events").rest()
@@ -183,6 +185,7 @@ func TestStreamGoesOnAcrossARestart(t *testing.T) {
 }
 
 func TestHeldPollEndsWithTheBroker(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t)
 	polled := make(chan answer)
 	go func() { polled <- d.get("/v1/topics/a/events?cursor=now&wait=60") }()
@@ -241,7 +244,8 @@ func TestResetIsSaidInTheStream(t *testing.T) {
 // F11: replay and live are one; nobody's reconnection loses, repeats or takes
 // an event.
 func TestNothingIsLostBetweenReplayAndLive(t *testing.T) {
-	const events, clients, at = 6000, 12, 10
+	t.Parallel()
+	const events, clients, at = 4000, 8, 10
 	d := openDoor(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {

@@ -117,7 +117,9 @@ func TestStateOfOneKey(t *testing.T) {
 func TestDigestComparesStates(t *testing.T) {
 	d := openDoor(t)
 	d.compacted("s", "r")
-	hlc := func(i int) string { return fmt.Sprintf(`"hlc":"%d.00000","data":%d`, time.Now().Add(-time.Hour).UnixMilli()+int64(i), i) }
+	hlc := func(i int) string {
+		return fmt.Sprintf(`"hlc":"%d.00000","data":%d`, time.Now().Add(-time.Hour).UnixMilli()+int64(i), i)
+	}
 	var events []string
 	for i := range 20 {
 		events = append(events, ev(fmt.Sprint(i), fmt.Sprint("k", i%7), hlc(i)))
@@ -170,6 +172,7 @@ func TestLongStateIsCutWithACursor(t *testing.T) {
 // A stalled download must not pin its snapshot for ever, and is not taken for
 // complete.
 func TestStalledDownloadIsBrokenOff(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 200 * time.Millisecond })
 	d.compacted("s")
 	for from := 0; from < 2000; from += 500 {

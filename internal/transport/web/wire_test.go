@@ -44,6 +44,7 @@ func (d *door) raw(lines ...string) (net.Conn, *bufio.Reader, string) {
 
 // nginx speaks HTTP/1.0 to its upstreams by default, which knows no chunks.
 func TestStreamToHTTP10HasNoChunks(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StreamLife = 100 * time.Millisecond })
 	d.fill("a", 2)
 	_, r, head := d.raw("GET /v1/topics/a/events HTTP/1.0", "Host: localhost", "Accept: text/event-stream")
@@ -61,19 +62,19 @@ func TestStreamToHTTP10HasNoChunks(t *testing.T) {
 
 // HTTP/2 connections cannot be taken over; the stream is the same.
 func TestStreamOverHTTP2(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StreamLife, o.web.Heartbeat = 600*time.Millisecond, 50*time.Millisecond })
 	hs := httptest.NewUnstartedServer(d.server)
 	hs.EnableHTTP2 = true
 	hs.StartTLS()
 	defer hs.Close()
 	d.fill("a", 3000)
-	h2 := &door{t: t, client: hs.Client(), addr: hs.Listener.Addr().String()}
-	req, err := http.NewRequest("GET", "https://"+h2.addr+"/v1/topics/a/events", nil)
+	req, err := http.NewRequest("GET", hs.URL+"/v1/topics/a/events", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	res, err := h2.client.Do(req)
+	res, err := hs.Client().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,6 +183,7 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 
 // A reader that takes something now and then is paced, however long it takes.
 func TestSlowReaderIsPacedNotCut(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 400 * time.Millisecond })
 	const n = 600 // 6 MB
 	d.bulk("a", "e", n)
@@ -265,6 +267,7 @@ func TestConnectionsAreLimited(t *testing.T) {
 
 // A shutdown waits for streams that end, and for no others.
 func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout, o.web.ShutdownGrace = time.Minute, 300*time.Millisecond })
 	_, r, _ := d.raw("GET /v1/topics/a/events HTTP/1.1", "Host: localhost", "Accept: text/event-stream")
 	d.bulk("a", "e", 2000)

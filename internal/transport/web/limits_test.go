@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"signalbox/internal/transport/web"
+)
+
+// F53: a compressed body is refused on every route alike, before anything of
+// it is read.
+func TestCompressedBodiesAreRefusedEverywhere(t *testing.T) {
+	d := openDoor(t)
+	var bomb bytes.Buffer
+	z := gzip.NewWriter(&bomb)
+	_, _ = z.Write(make([]byte, 8<<20))
+	_ = z.Close()
+	for _, encoding := range []string{"gzip", "GZIP", "br, gzip", "deflate", "nonsense", "identity, gzip"} {
+		for _, rt := range []struct{ method, path string }{
+			{"POST", "/v1/topics/a/events"}, {"PUT", "/v1/topics/a"}, {"GET", "/v1/topics/a/events"}, {"GET", "/healthz"},
+		} {
+			d.do(request{method: rt.method, path: rt.path, body: bomb.String(), unchecked: true,
+				header: []string{"Content-Type: application/cloudevents+json", "Content-Encoding: " + encoding}}).
+				refused(t, 415, "encoding_unsupported")
+		}
+	}
+	d.structured("a", ev("1", ""), "Content-Encoding: identity").want(t, 200)
+}
+
+// F53: small requests that would grow are refused quickly and without memory.
+func TestSmallRequestsCannotTakeMuchMemory(t *testing.T) {
+	d := openDoor(t)
+	d.structured("a", ev("warm", "")).want(t, 200)
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			d.structured("a", ev("1", "", `"data":`+strings.Repeat("[", 100_000))).want(t, 400)
+		})
+		wg.Go(func() {
+			var b strings.Builder
+			for i := range 1_000_000 {
+				fmt.Fprintf(&b, `,"a%d":1`, i)
+			}
+			d.structured("a", `{"specversion":"1.0"`+b.String()+"}").want(t, 400)
+		})
+		wg.Go(func() {
+			d.batch("a", "["+strings.Repeat("{},", 1_000_000)+"{}]").want(t, 400)
+		})
+		wg.Go(func() {
+			header := make([]string, 0, 10_000)
+			for i := range 10_000 {
+				header = append(header, fmt.Sprintf("ce-x%d: 1", i))
+			}
+			d.binary("a", "1", "", header...).refused(t, 400, "event_invalid")
+		})
+	}
+	wg.Wait()
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.HeapInuse) - int64(before.HeapInuse); grown > 64<<20 {
+		t.Errorf("the heap grew by %d MiB", grown>>20)
+	}
+	eq(t, "bytes held by requests", d.server.HeldBytes(), 0)
+	eq(t, "events", d.count("a"), 1)
+}
+
+// F53: a head beyond the limit is refused by net/http, which then closes.
+func TestEndlessHeadIsRefused(t *testing.T) {
+	d := openDoor(t)
+	_, _, head := d.raw("GET /healthz HTTP/1.1", "Host: localhost", "X: "+strings.Repeat("x", 600<<10))
+	if !strings.HasPrefix(head, "HTTP/1.1 431") {
+		t.Errorf("head %s, want 431", head)
+	}
+}
+
+// F53: events of 64 KiB must pass in every mode (CloudEvents, Size Limits).
+func TestEventsOf64KiBPassInEveryMode(t *testing.T) {
+	d := openDoor(t)
+	const size = 64 << 10
+	frame := len(ev("1", "", `"data":""`))
+	event := ev("1", "", `"data":"`+strings.Repeat("x", size-frame)+`"`)
+	eq(t, "size of the event", len(event), size)
+	d.structured("a", event).want(t, 200)
+	d.batch("b", "["+event+"]").want(t, 200)
+	d.binary("c", "1", strings.Repeat("x", size-100), "Content-Type: text/plain").want(t, 200)
+	d.binary("d", "1", "", "ce-subject: "+strings.Repeat("x", 1000), "ce-note: "+strings.Repeat("%C3%A4", 30_000)).want(t, 200)
+	eq(t, "characters of the attribute", len([]rune(d.published("d", "1")["note"].(string))), 30_000)
+}
+
+func TestBodyLimits(t *testing.T) {
+	d := openDoor(t)
+	d.put("big", `{"max_event_bytes":16777216}`).want(t, 201)
+	whole := func(n int) string { // a structured event of n bytes
+		frame := len(ev("1", "", `"data":""`))
+		return ev("1", "", `"data":"`+strings.Repeat("x", n-frame)+`"`)
+	}
+	post := func(path, contentType, body string) answer {
+		return d.do(request{method: "POST", path: path, body: body, unchecked: true, header: []string{"Content-Type: " + contentType}})
+	}
+	post("/v1/topics/big/events", "application/cloudevents+json", whole(web.SingleBytesMax-1024)).want(t, 200)
+	post("/v1/topics/big/events", "application/cloudevents+json", whole(web.SingleBytesMax+1)).refused(t, 413, "request_too_large")
+	post("/v1/topics/big/events", "application/cloudevents-batch+json", strings.Repeat(" ", web.BatchBytesMax)+"[]").refused(t, 413, "request_too_large")
+	chunked := func(body string) answer {
+		t.Helper()
+		req, err := http.NewRequest("POST", d.url("/v1/topics/c/events"), io.MultiReader(strings.NewReader(body))) // length unknown
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/cloudevents+json")
+		res, err := d.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = res.Body.Close() }()
+		b, _ := io.ReadAll(res.Body)
+		return answer{res.StatusCode, res.Header, b}
+	}
+	for _, n := range []int{200, 64 << 10, 64<<10 + 1, 200_000} {
+		chunked(strings.Replace(whole(n), `"1"`, fmt.Sprintf(`"c%d"`, n), 1)).want(t, 200)
+	}
+	chunked(strings.Repeat(" ", web.SingleBytesMax+1)).refused(t, 413, "request_too_large")
+	eq(t, "chunked events", d.count("c"), 4)
+	eq(t, "bytes held by requests", d.server.HeldBytes(), 0)
+}
+
+// A Content-Length is not believed: what was announced but has not come takes
+// no memory from others, and does not stay for ever.
+func TestAnnouncedBodiesTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = 500 * time.Millisecond })
+	conns := make([]net.Conn, 200)
+	for i := range conns { // 3 GiB announced
+		c, err := net.Dial("tcp", d.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		_, _ = io.WriteString(c, "POST /v1/topics/a/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/cloudevents+json\r\nContent-Length: 16000000\r\n\r\n{")
+		conns[i] = c
+	}
+	eventually(t, "the requests are being read", func() bool { return d.server.HeldBytes() > 10<<20 })
+	if held := d.server.HeldBytes(); held > 20<<20 {
+		t.Errorf("%d MiB are held for what has not come", held>>20)
+	}
+	d.structured("a", ev("1", "")).want(t, 200)
+	for _, c := range conns {
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		line, err := bufio.NewReader(c).ReadString('\n')
+		if err != nil || !strings.Contains(line, " 400 ") {
+			t.Fatalf("a body that never came was answered with %q, %v", line, err)
+		}
+	}
+	eq(t, "bytes held in the end", d.server.HeldBytes(), 0)
+}
+
+// A body that ends early or has broken chunks is refused, not half stored.
+func TestBrokenBodiesAreRefused(t *testing.T) {
+	d := openDoor(t)
+	for _, body := range []string{
+		"Content-Length: 1000\r\n\r\n" + ev("1", ""),
+		"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"spe\r\n",
+	} {
+		c, err := net.Dial("tcp", d.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.WriteString(c, "POST /v1/topics/a/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/cloudevents+json\r\n"+body)
+		_ = c.(*net.TCPConn).CloseWrite()
+		_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+		res, err := io.ReadAll(c)
+		if err != nil || !strings.HasPrefix(string(res), "HTTP/1.1 400") {
+			t.Errorf("a broken body was answered with %q, %v", clip(res), err)
+		}
+		_ = c.Close()
+	}
+	eq(t, "events", d.count("a"), 0)
+}
+
+// A publisher that pipelines is answered in order.
+func TestPipelinedPublishes(t *testing.T) {
+	d := openDoor(t)
+	c, err := net.Dial("tcp", d.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	var b strings.Builder
+	const n = 50
+	for i := range n {
+		body := ev(fmt.Sprint(i), "")
+		fmt.Fprintf(&b, "POST /v1/topics/a/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/cloudevents+json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	}
+	_, _ = io.WriteString(c, b.String())
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	r := bufio.NewReader(c)
+	for i := range n {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		if !strings.Contains(string(body), fmt.Sprintf(`"id":"%d"`, i)) {
+			t.Fatalf("answer %d is %s", i, body)
+		}
+	}
+}
