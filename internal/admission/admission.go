@@ -11,7 +11,6 @@ package admission
 import (
 	"crypto/rand"
 	"crypto/sha256"
-	"strconv"
 	"time"
 
 	"signalbox/event"
@@ -19,22 +18,23 @@ import (
 )
 
 // Admit prepares the events of one request at the given admission time, Unix
-// milliseconds on the log's clock.
-func Admit(events []*event.Event, nowMillis int64) ([]eventlog.Entry, error) {
+// milliseconds on the log's clock. With an error comes the index of the event
+// at fault.
+func Admit(events []*event.Event, nowMillis int64) (entries []eventlog.Entry, at int, err error) {
 	salts := make([]byte, 16*len(events))
 	// Read never returns an error: it ends the process if the system has no
 	// randomness.
 	_, _ = rand.Read(salts)
 	recorded := event.StringValue(formatMillis(nowMillis))
-	entries := make([]eventlog.Entry, len(events))
+	entries = make([]eventlog.Entry, len(events))
 	for i, ev := range events {
 		entry := &entries[i]
 		copy(entry.Salt[:], salts[16*i:])
 		if err := admit(entry, ev, nowMillis, recorded); err != nil {
-			return nil, err
+			return nil, i, err
 		}
 	}
-	return entries, nil
+	return entries, 0, nil
 }
 
 // membersRoom is what the JSON form of an ordinary event needs beyond its
@@ -88,25 +88,18 @@ func flags(ev *event.Event, members []byte) (f eventlog.EntryFlags) {
 }
 
 // expiry returns when the event expires, and whether that was said relative to
-// admission (`expiry`, seconds) and not as `expirytime`.
+// admission (`expiry`, seconds) and not as `expirytime`. A time that is past,
+// however long, is a time: the event has expired.
 func expiry(ev *event.Event, nowMillis int64) (millis int64, relative bool, err error) {
-	at, absolute := ev.Attribute("expirytime")
-	after, relative := ev.Attribute("expiry")
+	at, absolute := ev.ExpiryTime()
+	after := ev.Expiry()
 	switch {
-	case absolute && relative:
+	case absolute && after > 0:
 		return 0, false, event.Errorf(event.CodeExpiryInvalid, "The event has both `expirytime` and `expiry`. Give one of them.").With("expiry")
 	case absolute:
-		t, err := time.Parse(time.RFC3339, at.String())
-		if err != nil || t.UnixMilli() <= 0 {
-			return 0, false, event.Errorf(event.CodeExpiryInvalid, "`expirytime` %q is not an RFC 3339 time after 1970.", at.String()).With("expirytime")
-		}
-		return t.UnixMilli(), false, nil
-	case relative:
-		seconds, err := strconv.ParseInt(after.String(), 10, 32)
-		if err != nil || seconds < 1 {
-			return 0, false, event.Errorf(event.CodeExpiryInvalid, "`expiry` %q is not a number of seconds from 1 on.", after.String()).With("expiry")
-		}
-		return nowMillis + seconds*1000, true, nil
+		return max(at.UnixMilli(), 1), false, nil // 0 means never
+	case after > 0:
+		return nowMillis + int64(after)*1000, true, nil
 	}
 	return 0, false, nil
 }

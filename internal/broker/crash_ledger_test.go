@@ -4,6 +4,7 @@ package broker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -19,6 +20,9 @@ type target interface {
 	PutTopic(ctx context.Context, p identity.Principal, name string, policy event.Policy) (broker.TopicInfo, bool, error)
 	DeleteTopic(ctx context.Context, p identity.Principal, name string) error
 }
+
+// errGone is what a request ends with whose broker died before it answered.
+var errGone = errors.New("the broker is gone")
 
 // attempt is one request of a publisher and what came of it.
 type attempt struct {
@@ -97,7 +101,7 @@ func (l *ledger) begin(a *attempt) {
 func (l *ledger) end(a *attempt, result broker.PublishResult, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.crashed {
+	if l.crashed || errors.Is(err, errGone) {
 		return
 	}
 	if a.request.NoAck && err == nil {

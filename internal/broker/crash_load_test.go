@@ -67,8 +67,8 @@ func (l *load) create(ctx context.Context) error {
 	return nil
 }
 
-// start begins to publish; group ends after the crash.
-func (l *load) start(ctx context.Context) {
+// publish begins to publish; group ends after the crash.
+func (l *load) publish(ctx context.Context) {
 	for i := range loadPublishers {
 		rng := rand.New(rand.NewPCG(l.seed, uint64(l.round)<<8|uint64(i)))
 		p := &publisher{load: l, number: i, rng: rng}

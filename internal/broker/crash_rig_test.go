@@ -279,3 +279,9 @@ func errorCode(err error) event.Code {
 	}
 	return event.AsError(err).Code
 }
+
+func anonymous() identity.Principal { return identity.Anonymous() }
+
+func limit() dispatch.Limit { return dispatch.Limit{Events: 1000, Bytes: 1 << 20} }
+
+func cursorStart(c event.Cursor) dispatch.Start { return dispatch.Start{Cursor: &c} }

@@ -114,20 +114,12 @@ func drawCrashPoint(rng *rand.Rand) crashPoint {
 // published to and read: a file system in memory keeps what was synced and an
 // arbitrary part of the rest. Guards F54, step 2 to 4, and F45, step 3 and 5.
 func TestCrashPowerLoss(t *testing.T) {
-	seed := *crashSeed
-	if seed == 0 {
-		seed = rand.Uint64() >> 32
-	}
-	defer func() {
-		if t.Failed() {
-			t.Logf("again with: go test ./internal/broker -run TestCrashPowerLoss -crash.rounds=%d -crash.seed=%d", *crashRounds, seed)
-		}
-	}()
+	seed := drawCrashSeed(t)
 	events, unanswered, taken, points := 0, 0, 0, map[string]int{}
 	for done := 0; done < *crashRounds && !t.Failed(); done += crashHistory {
-		h := newCrashHistory(t, seed+uint64(done))
+		h := newCrashHistory(t, seed+uint64(done), vfs.NewCrashableMem())
 		for round := 0; round < min(crashHistory, *crashRounds-done) && !t.Failed(); round++ {
-			points[h.round(round)]++
+			points[h.powerLoss(round)]++
 		}
 		h.close()
 		events, unanswered, taken = events+h.ledger.acked, unanswered+h.unanswered, taken+h.taken
@@ -136,12 +128,26 @@ func TestCrashPowerLoss(t *testing.T) {
 		*crashRounds, events, unanswered, taken, seed, points)
 }
 
+// drawCrashSeed returns the seed, which a failure prints.
+func drawCrashSeed(t *testing.T) uint64 {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = rand.Uint64() >> 32
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("again with: go test ./internal/broker -run %s -crash.rounds=%d -crash.seed=%d", t.Name(), *crashRounds, seed)
+		}
+	})
+	return seed
+}
+
 // history is one data directory through several crashes.
 type history struct {
 	t       *testing.T
 	seed    uint64
 	rng     *rand.Rand
-	fs      *vfs.MemFS
+	fs      vfs.FS
 	clock   *crashClock
 	ledger  *ledger
 	ref     *reference
@@ -151,10 +157,10 @@ type history struct {
 	unanswered, taken int // requests that a crash left unanswered; those that had taken effect
 }
 
-func newCrashHistory(t *testing.T, seed uint64) *history {
+func newCrashHistory(t *testing.T, seed uint64, fs vfs.FS) *history {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	h := &history{
-		t: t, seed: seed, rng: rng, fs: vfs.NewCrashableMem(), clock: newCrashClock(100), ledger: newLedger(),
+		t: t, seed: seed, rng: rng, fs: fs, clock: newCrashClock(100), ledger: newLedger(),
 		dedup: 24 * time.Hour,
 	}
 	if rng.IntN(3) == 0 {
@@ -172,13 +178,13 @@ func (h *history) close() {
 	h.ref.close()
 }
 
-// round opens the directory, publishes until the crash, and checks what a
+// powerLoss opens the directory, publishes until the crash, and checks what a
 // second opening finds. It returns the name of the crash point.
-func (h *history) round(number int) string {
+func (h *history) powerLoss(number int) string {
 	point := drawCrashPoint(h.rng)
 	crashed := make(chan struct{})
 	gate := &sync.RWMutex{}
-	mem, unsynced := h.fs, h.rng.IntN(101)
+	mem, unsynced := h.fs.(*vfs.MemFS), h.rng.IntN(101)
 	if h.rng.IntN(3) == 0 {
 		unsynced = 0
 	}
@@ -218,7 +224,7 @@ func (h *history) publishUntil(r *rig, l *load, point *crashPoint, crashed chan 
 	if err := l.create(ctx); err != nil && !h.ledger.over() {
 		h.t.Fatal(err)
 	}
-	l.start(ctx)
+	l.publish(ctx)
 	for _, c := range [][2]string{{">", ""}, {"state.*", dispatch.ViewCurrent}, {"log.*,state.*,new.>", dispatch.ViewHistory}, {"state.fleet", ""}} {
 		l.group.Go(func() { l.follow(ctx, r.b, c[0], c[1]) })
 	}

@@ -82,8 +82,11 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 		return nil, nil
 	}
 	now := b.clock.Millis()
-	entries, err := admission.Admit(req.Events, now)
-	if err != nil {
+	entries, at, err := admission.Admit(req.Events, now)
+	switch {
+	case err != nil && req.Batch:
+		return nil, projector.Aborted(at, event.AsError(err))
+	case err != nil:
 		return nil, err
 	}
 	proposal := &eventlog.Proposal{

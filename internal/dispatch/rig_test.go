@@ -222,6 +222,7 @@ func drain(t fataler, reader *dispatch.Reader, limit dispatch.Limit) (ids string
 type delivered struct {
 	ID         string          `json:"id"`
 	Source     string          `json:"source"`
+	Topic      string          `json:"topic"`
 	HLC        string          `json:"hlc"`
 	Position   uint64          `json:"position,string"`
 	Superseded bool            `json:"superseded"`

@@ -389,6 +389,9 @@ func (s *seam) deliver(t *rapid.T, f *follower, position uint64, d delivered) {
 	if !ok {
 		t.Fatalf("view %q of %s was delivered %+v, which is not there any more", f.view, f.list, e)
 	}
+	if d.Topic != e.Topic {
+		t.Fatalf("position %d of %s says that it is of %q", position, e.Topic, d.Topic)
+	}
 	if superseded := e.Flags&store.EventSuperseded != 0; d.Superseded != superseded {
 		t.Fatalf("superseded is %t on %+v", d.Superseded, e)
 	}

@@ -28,14 +28,13 @@ func (p *Projector) events(proposal *eventlog.Proposal) (Result, error) {
 		if refused != nil {
 			p.rollback(undo)
 			if proposal.Batch {
-				refused = aborted(i, refused)
+				refused = Aborted(i, refused)
 			}
 			p.refusalLeaf(proposal.Topic, string(refused.Code))
 			return Result{Err: refused}, nil
 		}
 		result.Verdicts = append(result.Verdicts, verdict)
 	}
-	p.finish(undo)
 	if proposal.Idempotency.Set {
 		row := store.AnsweredRow{LogMillis: p.space.LogMillis, Request: proposal.Idempotency.Request, Verdicts: result.Verdicts}
 		p.batch.SetAnswered(p.space.Generation, proposal.Idempotency.Scope, &row)
@@ -44,7 +43,8 @@ func (p *Projector) events(proposal *eventlog.Proposal) (Result, error) {
 	return result, nil
 }
 
-func aborted(index int, cause *event.Error) *event.Error {
+// Aborted is the refusal of a batch because of one of its events.
+func Aborted(index int, cause *event.Error) *event.Error {
 	e := event.Errorf(event.CodeBatchAborted, "Nothing of the batch was stored, because of the event at index %d: %w", index, cause)
 	e = e.With(cause.Field).Fact("index", index).Fact("cause", string(cause.Code))
 	for name, value := range cause.Facts {
@@ -76,7 +76,7 @@ func (p *Projector) answered(proposal *eventlog.Proposal) (Result, bool, error) 
 
 // undo is what rollback needs to take a batch back.
 type undo struct {
-	batch   *store.Batch // the group's; the proposal writes into one of its own
+	batch   store.Mark
 	space   store.Space
 	leaves  int
 	applied int
@@ -90,22 +90,12 @@ func (p *Projector) begin(proposal *eventlog.Proposal) *undo {
 	if len(proposal.Entries) < 2 {
 		return nil
 	}
-	u := &undo{batch: p.batch, space: p.space, leaves: len(p.leaves), applied: len(p.applied)}
+	u := &undo{batch: p.batch.Mark(), space: p.space, leaves: len(p.leaves), applied: len(p.applied)}
 	if t := p.topics[proposal.Topic]; t != nil {
 		u.topic, u.before = t, t.Topic
 	}
 	p.overlay.begin()
-	p.batch = p.store.NewBatch()
 	return u
-}
-
-func (p *Projector) finish(u *undo) {
-	if u == nil {
-		return
-	}
-	u.batch.Merge(p.batch)
-	p.batch.Close()
-	p.batch = u.batch
 }
 
 func (p *Projector) rollback(u *undo) {
@@ -113,8 +103,8 @@ func (p *Projector) rollback(u *undo) {
 		return
 	}
 	created := p.space.TopicLast > u.space.TopicLast
-	p.batch.Close()
-	p.batch, p.space = u.batch, u.space
+	p.batch.Cut(u.batch)
+	p.space = u.space
 	p.leaves, p.applied = p.leaves[:u.leaves], p.applied[:u.applied]
 	p.overlay.rollback()
 	switch {

@@ -139,9 +139,7 @@ func (p *Projector) Topics() []store.Topic {
 // commit. The caller commits the batch before it calls Apply again. An error
 // means that the state is not what it must be, and ends the process.
 func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
-	if p.lookup, err = p.store.NewLookup(); err != nil {
-		return Output{}, fmt.Errorf("projector: %w", err)
-	}
+	p.lookup = p.store.NewLookup()
 	defer func() { err = errors.Join(err, p.lookup.Close()) }()
 	p.batch = p.store.NewBatch()
 	p.leaves, p.applied, p.gone, p.touched = nil, nil, nil, p.touched[:0]

@@ -115,7 +115,10 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 		}
 	}
 	v.compareFigures()
-	return v.tally, errors.Join(ctx.Err(), v.in.Close())
+	if err := v.in.Close(); err != nil && v.complete("leaves", "events") {
+		v.found(Finding{What: "unreadable", Explanation: "The rows cannot be read: " + text(err) + "."})
+	}
+	return v.tally, ctx.Err()
 }
 
 // text is what an error says to the operator.

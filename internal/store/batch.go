@@ -6,119 +6,261 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/batchrepr"
 
 	"signalbox/internal/eventlog"
 )
 
 // Batch collects the writes of one commit. A later write to a key wins over an
-// earlier one. The methods do not fail: Pebble's batch operations only return
-// errors for batches that were already committed, and for sizes beyond 4 GiB.
+// earlier one.
+//
+// It is kept in the form in which Pebble logs a batch (see its batchrepr), so
+// that rows are encoded where they will be read from, a refused batch of events
+// is taken back by cutting the end off, and the memory is used again.
 type Batch struct {
-	b     *pebble.Batch
-	seen  *seenFilter
-	key   []byte // scratch
-	value []byte // scratch
+	// The writes by kind of row, each in order; no key is in two of them, but
+	// that an event may be set in rows and removed in removed, which comes
+	// later. A memtable takes neighbouring keys faster than scattered ones.
+	rows, removed, winners, seen section
+
+	joined []byte // the sections behind each other, for the commit
+	store  *Store
 }
+
+// Mark is a place in a batch: how far each section went.
+type Mark [4]section
+
+func (b *Batch) sections() [4]*section {
+	return [4]*section{&b.rows, &b.removed, &b.winners, &b.seen}
+}
+
+// A batch that would fill half a memtable is not copied into one: Pebble keeps
+// it, and then its memory is not ours to use again. These bounds stay well
+// below that, counting what a memtable needs for each write at the most.
+const (
+	batchKeptBytes   = memtableBytes / 4
+	writeOverheadMax = 512
+)
 
 // NewBatch returns an empty batch.
-func (s *Store) NewBatch() *Batch { return &Batch{b: s.db.NewBatch(), seen: s.seen} }
-
-// Close returns the batch's memory.
-func (b *Batch) Close() {
-	// Close fails only for a batch that is still being applied.
-	_ = b.b.Close()
+func (s *Store) NewBatch() *Batch {
+	b, ok := s.batches.Get().(*Batch)
+	if !ok {
+		b = &Batch{store: s}
+	}
+	for _, w := range b.sections() {
+		w.data, w.count = w.data[:0], 0
+	}
+	b.joined = b.joined[:0]
+	return b
 }
 
-// Merge appends the writes of other.
-func (b *Batch) Merge(other *Batch) { must(b.b.Apply(other.b, nil)) }
-
-// Len is the size in bytes.
-func (b *Batch) Len() int { return b.b.Len() }
-
-func must(err error) {
-	if err != nil {
-		panic(fmt.Sprintf("store: a batch refused a write: %v", err))
+// Close gives the batch's memory back, once its commit has returned.
+func (b *Batch) Close() {
+	writes := 0
+	for _, w := range b.sections() {
+		writes += int(w.count)
+	}
+	if cap(b.joined)+writes*writeOverheadMax <= batchKeptBytes {
+		b.store.batches.Put(b)
 	}
 }
 
-func (b *Batch) set() { must(b.b.Set(b.key, b.value, nil)) }
+// Mark returns the end of the batch, for Cut.
+func (b *Batch) Mark() (m Mark) {
+	for i, w := range b.sections() {
+		m[i] = *w
+	}
+	return m
+}
+
+// Cut takes back what was written since the mark.
+func (b *Batch) Cut(m Mark) {
+	for i, w := range b.sections() {
+		w.data, w.count = w.data[:len(m[i].data)], m[i].count
+	}
+}
+
+// commit hands the batch to Pebble.
+func (b *Batch) commit(db *pebble.DB, o *pebble.WriteOptions) error {
+	size, count := batchrepr.HeaderLen, uint32(0)
+	for _, w := range b.sections() {
+		size += len(w.data)
+		count += w.count
+	}
+	if count == 0 {
+		return nil
+	}
+	b.joined = append(slices.Grow(b.joined[:0], size), make([]byte, batchrepr.HeaderLen)...)
+	for _, w := range b.sections() {
+		b.joined = append(b.joined, w.data...)
+	}
+	batchrepr.SetCount(b.joined, count)
+	batch := db.NewBatch()
+	if err := batch.SetRepr(b.joined); err != nil {
+		return err
+	}
+	return batch.Commit(o) // and not closed: that would put our memory into Pebble's pool
+}
+
+// section is a run of writes. A write is begun with its kind and key, and one
+// that has a value is ended behind it.
+type section struct {
+	data  []byte
+	count uint32
+}
+
+// lengthBytes is the size of a length, which is a varint but known only at the
+// end: the bytes that it does not need say that there is more, and that it is
+// nothing.
+const lengthBytes = 4
+
+func (w *section) begin(kind pebble.InternalKeyKind) (key int) {
+	w.count++
+	w.data = append(w.data, byte(kind))
+	return w.length()
+}
+
+func (w *section) length() (at int) {
+	w.data = append(w.data, 0, 0, 0, 0)
+	return len(w.data)
+}
+
+// end writes the length of what has been appended since at. It panics at more
+// than 256 MiB; events are limited to far less.
+func (w *section) end(at int) {
+	n := len(w.data) - at
+	if n >= 1<<(7*lengthBytes) {
+		panic(fmt.Sprintf("store: a row of %d bytes", n))
+	}
+	for i := range lengthBytes - 1 {
+		w.data[at-lengthBytes+i] = byte(n) | 0x80
+		n >>= 7
+	}
+	w.data[at-1] = byte(n)
+}
+
+// write appends a write whose key and value are at hand.
+func (w *section) write(kind pebble.InternalKeyKind, key, value []byte) {
+	at := w.begin(kind)
+	w.data = append(w.data, key...)
+	w.end(at)
+	if kind != pebble.InternalKeyKindDelete && kind != pebble.InternalKeyKindSingleDelete {
+		at = w.length()
+		w.data = append(w.data, value...)
+		w.end(at)
+	}
+}
+
+func (w *section) deleteRange(start, end []byte) {
+	w.write(pebble.InternalKeyKindRangeDelete, start, end)
+}
 
 // SetEvent stores an event. It is called once for each position.
 func (b *Batch) SetEvent(topic uint32, position uint64, row *EventRow) {
-	b.key = appendEventKey(b.key[:0], topic, position)
-	b.value = row.append(b.value[:0])
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendEventKey(w.data, topic, position)
+	w.end(at)
+	at = w.length()
+	w.data = row.append(w.data)
+	w.end(at)
 }
 
 // DeleteEvent removes an event that SetEvent stored and nothing removed since.
 func (b *Batch) DeleteEvent(topic uint32, position uint64) {
-	b.key = appendEventKey(b.key[:0], topic, position)
-	must(b.b.SingleDelete(b.key, nil))
+	w := &b.removed
+	at := w.begin(pebble.InternalKeyKindSingleDelete)
+	w.data = appendEventKey(w.data, topic, position)
+	w.end(at)
 }
 
 // DeleteEvents removes the rows of the positions after and up to the given ones.
 func (b *Batch) DeleteEvents(topic uint32, after, to uint64) {
-	must(b.b.DeleteRange(appendEventKey(nil, topic, after+1), appendEventKey(nil, topic, to+1), nil))
+	b.rows.deleteRange(appendEventKey(nil, topic, after+1), appendEventKey(nil, topic, to+1))
 }
 
 // SetWinner stores the winner of a key.
 func (b *Batch) SetWinner(topic uint32, key string, row *WinnerRow) {
-	b.key = appendWinnerKey(b.key[:0], topic, key)
-	b.value = row.append(b.value[:0])
-	b.set()
+	w := &b.winners
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendWinnerKey(w.data, topic, key)
+	w.end(at)
+	at = w.length()
+	w.data = row.append(w.data)
+	w.end(at)
 }
 
 // DeleteWinner forgets a key.
 func (b *Batch) DeleteWinner(topic uint32, key string) {
-	b.key = appendWinnerKey(b.key[:0], topic, key)
-	must(b.b.Delete(b.key, nil))
+	w := &b.winners
+	at := w.begin(pebble.InternalKeyKindDelete)
+	w.data = appendWinnerKey(w.data, topic, key)
+	w.end(at)
 }
 
 // SetSeen remembers an event's first sight.
 func (b *Batch) SetSeen(generation, topic uint32, identity eventlog.IdentityHash, row *SeenRow) {
-	b.key = appendSeenKey(b.key[:0], generation, topic, identity.ID[:])
-	b.key = append(b.key, identity.Source[:]...)
-	b.value = row.append(b.value[:0])
-	b.set()
-	b.seen.add(generation, topic, &identity)
+	w := &b.seen
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendSeenKey(w.data, generation, topic, identity.ID[:])
+	w.data = append(w.data, identity.Source[:]...)
+	w.end(at)
+	at = w.length()
+	w.data = row.append(w.data)
+	w.end(at)
+	b.store.seen.add(generation, topic, &identity)
 }
 
 // SetAnswered remembers an idempotent request's answer.
 func (b *Batch) SetAnswered(generation uint32, scope [16]byte, row *AnsweredRow) {
-	b.key = appendAnsweredKey(b.key[:0], generation, scope)
-	b.value = row.append(b.value[:0])
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendAnsweredKey(w.data, generation, scope)
+	w.end(at)
+	at = w.length()
+	w.data = row.append(w.data)
+	w.end(at)
 }
 
 // DeleteGeneration drops a whole generation of deduplication records.
 func (b *Batch) DeleteGeneration(generation uint32) {
-	b.seen.drop(generation)
+	b.store.seen.drop(generation)
 	for _, prefix := range []byte{prefixSeen, prefixAnswered} {
 		start := appendUint32Key(nil, prefix, generation)
-		must(b.b.DeleteRange(start, successor(start), nil))
+		b.rows.deleteRange(start, successor(start))
 	}
 }
 
 // SetTimer arms a timer.
 func (b *Batch) SetTimer(t Timer) {
-	b.key = appendTimerKey(b.key[:0], t)
-	b.value = append(b.value[:0], t.Key...)
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendTimerKey(w.data, t)
+	w.end(at)
+	at = w.length()
+	w.data = append(w.data, t.Key...)
+	w.end(at)
 }
 
 // DeleteTimers removes all timers up to and including last. Timers that the
 // same batch arms afterwards stay.
 func (b *Batch) DeleteTimers(last Timer) {
-	must(b.b.DeleteRange([]byte{prefixTimer}, append(appendTimerKey(nil, last), 0), nil))
+	b.rows.deleteRange([]byte{prefixTimer}, append(appendTimerKey(nil, last), 0))
 }
 
 // SetMinute records the first position of a minute of log time.
 func (b *Batch) SetMinute(minute int64, position uint64) {
-	b.key = appendUint64Key(b.key[:0], prefixMinute, uint64(minute))
-	b.value = binary.BigEndian.AppendUint64(b.value[:0], position)
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendUint64Key(w.data, prefixMinute, uint64(minute))
+	w.end(at)
+	at = w.length()
+	w.data = binary.BigEndian.AppendUint64(w.data, position)
+	w.end(at)
 }
 
 // SetName stores a topic's number and policy.
@@ -128,17 +270,20 @@ func (b *Batch) SetName(t *Topic) {
 
 // SetFigures stores a topic's figures.
 func (b *Batch) SetFigures(topic uint32, f *Figures) {
-	b.key = appendUint32Key(b.key[:0], prefixFigures, topic)
-	b.value = f.append(b.value[:0])
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendUint32Key(w.data, prefixFigures, topic)
+	w.end(at)
+	at = w.length()
+	w.data = f.append(w.data)
+	w.end(at)
 }
 
 // SetGarbage marks a topic number whose rows nobody will read again. Its
 // figures go at once: a group that makes and deletes the topic never wrote them.
 func (b *Batch) SetGarbage(topic uint32) {
-	must(b.b.Delete(appendUint32Key(nil, prefixFigures, topic), nil))
-	b.key, b.value = appendUint32Key(b.key[:0], prefixGarbage, topic), b.value[:0]
-	b.set()
+	b.rows.write(pebble.InternalKeyKindDelete, appendUint32Key(nil, prefixFigures, topic), nil)
+	b.rows.write(pebble.InternalKeyKindSet, appendUint32Key(nil, prefixGarbage, topic), nil)
 }
 
 // DeleteTopicRows removes all rows under a topic number, and its garbage mark.
@@ -146,22 +291,31 @@ func (b *Batch) SetGarbage(topic uint32) {
 func (b *Batch) DeleteTopicRows(topic uint32) {
 	for _, prefix := range []byte{prefixEvent, prefixWinner} {
 		start := appendUint32Key(nil, prefix, topic)
-		must(b.b.DeleteRange(start, successor(start), nil))
+		b.rows.deleteRange(start, successor(start))
 	}
-	must(b.b.Delete(appendUint32Key(nil, prefixGarbage, topic), nil))
+	b.rows.write(pebble.InternalKeyKindDelete, appendUint32Key(nil, prefixGarbage, topic), nil)
 }
 
 // SetLeaves stores a commit's audit leaves, 32 bytes each.
 func (b *Batch) SetLeaves(first uint64, leaves []byte) {
-	b.key = appendUint64Key(b.key[:0], prefixLeaves, first)
-	must(b.b.Set(b.key, leaves, nil))
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendUint64Key(w.data, prefixLeaves, first)
+	w.end(at)
+	at = w.length()
+	w.data = append(w.data, leaves...)
+	w.end(at)
 }
 
 // SetSpace stores the space's own state.
 func (b *Batch) SetSpace(s *Space) {
-	b.key = appendNameKey(b.key[:0], prefixMeta, metaSpace)
-	b.value = s.append(b.value[:0])
-	b.set()
+	w := &b.rows
+	at := w.begin(pebble.InternalKeyKindSet)
+	w.data = appendNameKey(w.data, prefixMeta, metaSpace)
+	w.end(at)
+	at = w.length()
+	w.data = s.append(w.data)
+	w.end(at)
 }
 
 // SetSettings stores the settings.
@@ -169,8 +323,11 @@ func (b *Batch) SetSettings(s eventlog.Settings) {
 	b.setJSON(appendNameKey(nil, prefixMeta, metaSettings), s)
 }
 
+// setJSON panics if the value does not encode, which plain fields always do.
 func (b *Batch) setJSON(key []byte, v any) {
 	value, err := json.Marshal(v)
-	must(err) // plain fields only
-	must(b.b.Set(key, value, nil))
+	if err != nil {
+		panic(fmt.Sprintf("store: a row does not encode: %v", err))
+	}
+	b.rows.write(pebble.InternalKeyKindSet, key, value)
 }

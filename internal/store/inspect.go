@@ -30,19 +30,19 @@ func Inspect(o Options) (s *Store, damages []Damage, err error) {
 		o.FS = vfs.Default
 	}
 	s, err = Open(o)
-	if err == nil || event.AsError(err).Code != event.CodeStoreDamaged {
-		return s, damages, err
+	switch {
+	case err == nil:
+		return s, damages, nil
+	case len(damages) > 0:
+		return nil, damages, nil // they are the reason
+	case event.AsError(err).Code != event.CodeStoreDamaged:
+		return nil, nil, err
 	}
 	broken, listErr := brokenLogs(o.FS, o.Dir)
 	if listErr != nil {
 		return nil, nil, listErr
 	}
-	for _, d := range broken {
-		if !slices.ContainsFunc(damages, func(other Damage) bool { return other.File == d.File }) {
-			damages = append(damages, d)
-		}
-	}
-	return nil, append(damages, Damage{File: namedFile(err), Offset: -1, Detail: "the database does not open: " + cause(err)}), nil
+	return nil, append(broken, Damage{File: namedFile(err), Offset: -1, Detail: "the database does not open: " + cause(err)}), nil
 }
 
 // cause is the text of what the storage itself said.

@@ -16,25 +16,30 @@ import (
 // that consults the Bloom filters of every level: Pebble's Get leaves out those
 // of the last level, and reads a block there for each miss.
 type Lookup struct {
-	it   *pebble.Iterator
-	seen *seenFilter
-	key  []byte // scratch
+	store *Store
+	it    *pebble.Iterator // nil until something must be looked up
+	key   []byte           // scratch
 }
 
-// NewLookup sees what has been committed so far. It must be closed.
-func (s *Store) NewLookup() (*Lookup, error) {
-	it, err := s.db.NewIter(&pebble.IterOptions{UseL6Filters: true})
-	if err != nil {
-		return nil, readError(err)
-	}
-	return &Lookup{it: it, seen: s.seen}, nil
-}
+// NewLookup sees what has been committed so far. It must be closed before the
+// next commit.
+func (s *Store) NewLookup() *Lookup { return &Lookup{store: s} }
 
 // Close releases the iterator.
-func (l *Lookup) Close() error { return closeIterator(l.it) }
+func (l *Lookup) Close() error {
+	if l.it == nil {
+		return nil
+	}
+	return closeIterator(l.it)
+}
 
 // get returns the value of the key in scratch, valid until the next look-up.
 func (l *Lookup) get() (value []byte, ok bool, err error) {
+	if l.it == nil {
+		if l.it, err = l.store.db.NewIter(&pebble.IterOptions{UseL6Filters: true}); err != nil {
+			return nil, false, readError(err)
+		}
+	}
 	if !l.it.SeekPrefixGE(l.key) || !bytes.Equal(l.it.Key(), l.key) {
 		if err := l.it.Error(); err != nil {
 			return nil, false, readError(err)
@@ -61,7 +66,7 @@ func (l *Lookup) Winner(topic uint32, key string) (row WinnerRow, ok bool, err e
 
 // Seen returns what is remembered of an event in one generation.
 func (l *Lookup) Seen(generation, topic uint32, identity eventlog.IdentityHash) (row SeenRow, ok bool, err error) {
-	if !l.seen.mayHave(generation, topic, &identity) {
+	if !l.store.seen.mayHave(generation, topic, &identity) {
 		return row, false, nil
 	}
 	l.key = appendSeenKey(l.key[:0], generation, topic, identity.ID[:])

@@ -90,10 +90,7 @@ func TestSeenRowsOfBeforeTheStartAreFound(t *testing.T) {
 	s = open()
 	defer s.Close()
 	check := func(when string) {
-		lookup, err := s.NewLookup()
-		if err != nil {
-			t.Fatal(err)
-		}
+		lookup := s.NewLookup()
 		defer lookup.Close()
 		for i := range uint64(100) {
 			row, ok, err := lookup.Seen(uint32(i%2), 1, testIdentity(i))

@@ -156,20 +156,31 @@ func TestTimesOfExtensions(t *testing.T) {
 	}
 }
 
-// TestHLCIsDelivered: an event that has no hlc is given one, and one that has
-// it in a short spelling gets the canonical one.
-func TestHLCIsDelivered(t *testing.T) {
+// TestWhatTheBrokerAdds: position and topic to every event, superseded where it
+// is true, hlc where it is absent; an hlc in a short spelling gets the canonical one.
+func TestWhatTheBrokerAdds(t *testing.T) {
 	d := openDoor(t)
 	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
 	ms := time.Now().Add(-time.Hour).UnixMilli()
 	d.structured("s", ev("short", "1", someData, fmt.Sprintf(`"hlc":"%d.7"`, ms))).want(t, 200)
 	d.structured("s", ev("absent", "2", someData)).want(t, 200)
+	d.structured("s", ev("late", "1", someData, fmt.Sprintf(`"hlc":"%d.6"`, ms))).want(t, 200)
 	for name, events := range d.everywhere("s") {
 		v, _ := events["short"].Attribute("hlc")
 		eq(t, name+": hlc", v.String(), fmt.Sprintf("%d.00007", ms))
 		if events["absent"].HLC() <= events["short"].HLC() {
 			t.Errorf("%s: an event without hlc was given %v", name, events["absent"].HLC())
 		}
+		eq(t, name+": position", events["absent"].Position(), 2)
+		for id, e := range events {
+			eq(t, name+": topic of "+id, e.Topic(), "s")
+			eq(t, name+": superseded of "+id, e.Superseded(), id == "late")
+			if _, there := e.Attribute("superseded"); there != (id == "late") {
+				t.Errorf("%s: event %s says superseded: %v", name, id, there)
+			}
+		}
+		history := name == "poll" || name == "stream"
+		eq(t, name+": the late event is there", events["late"] != nil, history)
 	}
 }
 
@@ -314,7 +325,7 @@ func blockFields(t *testing.T, block string) map[string]string {
 			t.Errorf("line %q in block %q", line, block)
 		}
 		fields[name] = value
-		valid := true
+		var valid bool
 		switch name {
 		case "event", "data":
 			valid = value != ""
@@ -323,8 +334,6 @@ func blockFields(t *testing.T, block string) map[string]string {
 			valid = err == nil
 		case "retry":
 			valid = value != "" && strings.Trim(value, "0123456789") == ""
-		default:
-			valid = false
 		}
 		if !valid {
 			t.Errorf("line %q in block %q", line, block)

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -26,7 +27,9 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) e
 		return err
 	}
 	req.Topic = topic
-	res, err := s.broker.Publish(r.Context(), caller, req)
+	// What has been queued takes effect whether its caller stays or leaves, so
+	// there is nothing to cancel.
+	res, err := s.broker.Publish(context.WithoutCancel(r.Context()), caller, req)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+)
+
+// LogClock is the clock of log time.
+type LogClock = logClock
+
+// NewLogClock makes the clock of log time.
+func NewLogClock(source Clock, logMillis int64) *LogClock { return newLogClock(source, logMillis) }
+
+// Tick does at once what the ticker does when it comes by: it moves log time to
+// the clock, and goes on until nothing that is due is left.
+func (b *Broker) Tick() error {
+	for {
+		now := b.clock.Millis()
+		if _, err := b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}); err != nil {
+			return err
+		}
+		due, err := b.timerDue(now)
+		if err != nil || !due {
+			return err
+		}
+	}
+}
+
+// Clean does at once what the cleaner does when it comes by.
+func (b *Broker) Clean() error {
+	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
+	return c.clean()
+}
+
+// Store is the broker's store.
+func (b *Broker) Store() *store.Store { return b.store }

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// soundRig has rows of every kind: topics of both policies and a deleted one,
+// tombstones, hidden winners, timers, two generations, an idempotent request.
+func soundRig(t *testing.T) *rig {
+	t.Helper()
+	settings := defaultSettings()
+	settings.DedupMillis = 60_000
+	r := newRig(t, settings)
+	r.do(tick(epoch))
+	for _, name := range []string{"state", "gone"} {
+		r.do(putTopic(name, compacted()))
+	}
+	n, now := 0, int64(epoch)
+	publish := func(topic, key string, draft event.Draft) {
+		n++
+		draft.ID, draft.Source, draft.Type, draft.Subject = string(rune('A'+n)), "/s", "t", key
+		ev, err := draft.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &eventlog.Proposal{Kind: eventlog.KindEvents, Topic: topic, AdmittedMillis: now, Entries: []eventlog.Entry{entry(ev)}}
+		if n == 1 {
+			p.Idempotency = eventlog.Idempotency{Set: true, Scope: [16]byte{1}, Request: [16]byte{2}}
+		}
+		if result := r.do(p); result.Err != nil {
+			t.Fatal(result.Err)
+		}
+	}
+	at := func(after time.Duration) map[string]any {
+		return map[string]any{"expirytime": time.UnixMilli(epoch).Add(after).UTC().Format(time.RFC3339Nano)}
+	}
+	publish("log", "", event.Draft{Data: []byte("1")})
+	publish("log", "", event.Draft{Data: []byte("2"), Extensions: at(time.Hour)})
+	publish("gone", "k", event.Draft{Data: []byte("3")})
+	r.do(deleteTopic("gone"))
+	publish("state", "live", event.Draft{Data: []byte("4")})
+	publish("state", "live", event.Draft{Data: []byte("5"), Extensions: at(time.Hour)})
+	publish("state", "removed", event.Draft{})
+	publish("state", "expired", event.Draft{Data: []byte("6"), Extensions: at(time.Minute)})
+	now = epoch + 61_000
+	r.do(tick(now)) // "expired" is hidden, and the second generation begins
+	now++
+	r.do(tick(now))
+	publish("log", "", event.Draft{Data: []byte("7")})
+	publish("state", "fresh", event.Draft{Data: []byte("8")})
+	return r
+}
+
+// inspect verifies the rig's store and returns what was found.
+func inspect(t *testing.T, r *rig) []projector.Finding {
+	t.Helper()
+	var found []projector.Finding
+	_, err := projector.Verify(context.Background(), r.store, projector.Watch{Found: func(f projector.Finding) { found = append(found, f) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// eventRow returns a stored event, and winnerRow a winner, to be written back
+// with a change.
+func eventRow(t *testing.T, r *rig, topic string, position uint64) (number uint32, row store.EventRow) {
+	t.Helper()
+	info, _ := r.topic(topic)
+	ok, err := r.store.Event(info.Number, position, func(e store.EventRow) error {
+		row = e
+		row.Key, row.Members = slices.Clone(e.Key), slices.Clone(e.Members)
+		return nil
+	})
+	if err != nil || !ok {
+		t.Fatalf("%s has no event at %d: %v", topic, position, err)
+	}
+	return info.Number, row
+}
+
+func TestVerifyFindsNothingInSoundRows(t *testing.T) {
+	r := soundRig(t)
+	defer r.close()
+	for _, f := range inspect(t, r) {
+		t.Errorf("found %+v", f)
+	}
+	tally, err := projector.Verify(context.Background(), r.store, projector.Watch{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := projector.Tally{Leaves: 13, Events: 6, Reclaim: 0, Winners: 4, Seen: 9, Answered: 1, Timers: 4, Minutes: 2, Topics: 3, Garbage: 1, Position: 9}
+	got := tally
+	got.Chain, got.LogMillis, got.Settings = want.Chain, want.LogMillis, want.Settings
+	if got.Leaves != want.Leaves || got.Events != want.Events || got.Winners != want.Winners || got.Seen != want.Seen || got.Answered != want.Answered ||
+		got.Timers != want.Timers || got.Minutes != want.Minutes || got.Topics != want.Topics || got.Garbage != want.Garbage || got.Position != want.Position {
+		t.Errorf("counted %+v, want %+v", got, want)
+	}
+}
+
+// Every way in which rows can contradict each other is found, with its place.
+func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
+	type damage struct {
+		name  string
+		what  string // of a finding that must be there
+		place string // that must be in it: topic, key or part of the explanation
+		write func(t *testing.T, r *rig, b *store.Batch)
+	}
+	change := func(topic string, position uint64, how func(*store.EventRow)) func(*testing.T, *rig, *store.Batch) {
+		return func(t *testing.T, r *rig, b *store.Batch) {
+			number, row := eventRow(t, r, topic, position)
+			how(&row)
+			b.SetEvent(number, position, &row)
+		}
+	}
+	changeWinner := func(key string, how func(*store.WinnerRow)) func(*testing.T, *rig, *store.Batch) {
+		return func(t *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("state")
+			row, ok := r.winners("state")[key]
+			if !ok {
+				t.Fatalf("no winner of %q", key)
+			}
+			how(&row)
+			b.SetWinner(info.Number, key, &row)
+		}
+	}
+	changeFigures := func(topic string, how func(*store.Figures)) func(*testing.T, *rig, *store.Batch) {
+		return func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic(topic)
+			how(&info.Figures)
+			b.SetFigures(info.Number, &info.Figures)
+		}
+	}
+	changeSpace := func(how func(*store.Space)) func(*testing.T, *rig, *store.Batch) {
+		return func(_ *testing.T, r *rig, b *store.Batch) {
+			space := r.projector.Space()
+			how(&space)
+			b.SetSpace(&space)
+		}
+	}
+	for _, d := range []damage{
+		{"data changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.Members[len(e.Members)-2] = '9' })},
+		{"HLC changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.HLC-- })},
+		{"time changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.LogMillis-- })},
+		{"salt changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.Salt[0]++ })},
+		{"leaf index beyond", "leaf", "there is none", change("log", 1, func(e *store.EventRow) { e.Leaf = 1000 })},
+		{"count changed", "counters", "log", change("log", 8, func(e *store.EventRow) { e.Count-- })},
+		{"bytes changed", "counters", "log", change("log", 8, func(e *store.EventRow) { e.Bytes++ })},
+		{"data place", "data", "log", change("log", 1, func(e *store.EventRow) { e.DataLength = 1 << 20 })},
+		{"superseded stored", "flags", "state", change("state", 9, func(e *store.EventRow) { e.Flags |= store.EventSuperseded })},
+		{"key changed", "winner", "other", change("state", 9, func(e *store.EventRow) { e.Key = []byte("other") })},
+		{"tombstone changed", "winner", "removed", change("state", 6, func(e *store.EventRow) { e.Flags &^= store.EventTombstone })},
+		{"expiry changed", "timer", "state", change("state", 5, func(e *store.EventRow) { e.ExpiryMillis++ })},
+		{"event lost", "event_missing", "live", func(t *testing.T, r *rig, b *store.Batch) {
+			number, _ := eventRow(t, r, "state", 5)
+			b.DeleteEvent(number, 5)
+		}},
+		{"event beyond the head", "position", "log", func(t *testing.T, r *rig, b *store.Batch) {
+			number, row := eventRow(t, r, "log", 8)
+			b.SetEvent(number, 800, &row)
+		}},
+		{"event of no topic", "orphan", "topic number 77", func(t *testing.T, r *rig, b *store.Batch) {
+			_, row := eventRow(t, r, "log", 8)
+			b.SetEvent(77, 8, &row)
+		}},
+		{"garbage mark lost", "orphan", "topic number 2", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.DeleteTopicRows(2)
+			b.SetFigures(2, &store.Figures{})
+		}},
+		{"garbage is alive", "garbage", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			b.SetGarbage(info.Number)
+		}},
+		{"winner lost", "winner", "live", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("state")
+			b.DeleteWinner(info.Number, "live")
+		}},
+		{"winner is another", "winner", "live", changeWinner("live", func(w *store.WinnerRow) { w.Position = 4 })},
+		{"winner's size", "winner", "live", changeWinner("live", func(w *store.WinnerRow) { w.Size++ })},
+		{"winner hidden", "winner", "live", changeWinner("live", func(w *store.WinnerRow) { w.Flags = store.WinnerHidden })},
+		{"winner's flags", "flags", "live", changeWinner("live", func(w *store.WinnerRow) { w.Flags = 64 })},
+		{"winner's HLC", "position", "live", changeWinner("live", func(w *store.WinnerRow) { w.HLC += 1 << 40 })},
+		{"winner shown again", "event_missing", "expired", changeWinner("expired", func(w *store.WinnerRow) { w.Flags = 0 })},
+		{"winner in a log", "winner", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			b.SetWinner(info.Number, "k", &store.WinnerRow{Position: 1, HLC: 1})
+		}},
+		{"keys", "figures", "live keys", changeFigures("state", func(f *store.Figures) { f.Keys++ })},
+		{"tombstones", "figures", "tombstones", changeFigures("state", func(f *store.Figures) { f.Tombstones++ })},
+		{"events", "figures", "retained events", changeFigures("state", func(f *store.Figures) { f.Events++ })},
+		{"bytes", "figures", "bytes", changeFigures("state", func(f *store.Figures) { f.Retained-- })},
+		{"events of a log", "figures", "retained events", changeFigures("log", func(f *store.Figures) { f.Events = 1 })},
+		{"last beyond", "figures", "beyond", changeFigures("log", func(f *store.Figures) { f.Last = 99 })},
+		{"timers lost", "timer", "removed", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.DeleteTimers(store.Timer{DueMillis: epoch * 2})
+		}},
+		{"timer of no kind", "timer", "unknown kind 9", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetTimer(store.Timer{DueMillis: epoch, Topic: 1, Position: 1, Kind: 9})
+		}},
+		{"timer of no topic", "timer", "never given out", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetTimer(store.Timer{DueMillis: epoch, Topic: 99, Position: 1, Kind: store.TimerExpire})
+		}},
+		{"timer of no event", "timer", "beyond the last", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetTimer(store.Timer{DueMillis: epoch, Topic: 1, Position: 99, Kind: store.TimerExpire})
+		}},
+		{"timer of no key", "timer", "which", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetTimer(store.Timer{DueMillis: epoch, Topic: 1, Position: 1, Kind: store.TimerPurge})
+		}},
+		{"repetition not recognised", "seen", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			b.DeleteGeneration(r.projector.Space().Generation)
+		}},
+		{"record beyond", "seen", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			b.SetSeen(r.projector.Space().Generation, info.Number, eventlog.IdentityHash{}, &store.SeenRow{Position: 1000})
+		}},
+		{"record of an old generation", "generation", "generation 7", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetSeen(7, 1, eventlog.IdentityHash{}, &store.SeenRow{Position: 1})
+		}},
+		{"answer beyond", "answered", "beyond", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetAnswered(1, [16]byte{9}, &store.AnsweredRow{Verdicts: []store.Verdict{{Outcome: 1, Position: 1000}}})
+		}},
+		{"minute beyond", "minute", "Minute 1", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetMinute(1, 1000) }},
+		{"leaf changed", "chain", "changed", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(0, make([]byte, 32)) }},
+		{"leaf twice", "leaf_gap", "expected", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(1, make([]byte, 64)) }},
+		{"leaves beyond", "leaf_count", "counted", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(13, make([]byte, 32)) }},
+		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(13, make([]byte, 31)) }},
+		{"chain head", "chain", "changed", changeSpace(func(s *store.Space) { s.Chain[0]++ })},
+		{"leaf count", "leaf_count", "counted 14", changeSpace(func(s *store.Space) { s.Leaves++ })},
+		{"position", "position", "beyond", changeSpace(func(s *store.Space) { s.Position = 5 })},
+		{"topic number", "topic_number", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			info.Number = 99
+			b.SetName(&info)
+		}},
+		{"two topics of a number", "topic_number", "twin", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			info.Name = "twin"
+			b.SetName(&info)
+		}},
+		{"topic name", "topic_name", "a b", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetName(&store.Topic{Name: "a b", Number: 1, Policy: event.DefaultPolicy()})
+		}},
+	} {
+		t.Run(d.name, func(t *testing.T) {
+			r := soundRig(t)
+			defer r.close()
+			b := r.store.NewBatch()
+			d.write(t, r, b)
+			if err := r.store.Commit(b, func() {}); err != nil {
+				t.Fatal(err)
+			}
+			found := inspect(t, r)
+			if !slices.ContainsFunc(found, func(f projector.Finding) bool {
+				return f.What == d.what && (f.Topic == d.place || f.Key == d.place || strings.Contains(f.Explanation, d.place)) && f.Explanation != ""
+			}) {
+				t.Errorf("no finding of %s about %s, but %+v", d.what, d.place, found)
+			}
+		})
+	}
+}
+
+func TestVerifyEndsWithItsContext(t *testing.T) {
+	r := soundRig(t)
+	defer r.close()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := projector.Verify(ctx, r.store, projector.Watch{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("the error is %v", err)
+	}
+}

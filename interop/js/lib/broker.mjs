@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A broker process that a test may kill and start again.
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, openSync } from "node:fs";
+import { createInterface } from "node:readline";
+
+const binary = process.env.SIGNALBOX_BIN;
+const logFile = process.env.SIGNALBOX_LOG ?? "/dev/null";
+
+export class Broker {
+  #process;
+  #exited;
+
+  // start runs a broker on a data directory. Without a port it finds a free
+  // one; a restart names the old one, so that clients find the broker again.
+  static async start(dir, port = 0) {
+    const b = new Broker();
+    const log = openSync(logFile, "a");
+    b.#process = spawn(binary, ["serve", "--data", dir, "--listen", `127.0.0.1:${port}`], { stdio: ["ignore", "pipe", log] });
+    closeSync(log);
+    b.#exited = once(b.#process, "exit");
+    for await (const line of createInterface({ input: b.#process.stdout })) {
+      const found = /http:\/\/127\.0\.0\.1:(\d+)/.exec(line);
+      if (found) {
+        [b.url, b.port] = [found[0], Number(found[1])];
+        b.#process.stdout.resume(); // the rest of the banner must not fill the pipe
+        return b;
+      }
+    }
+    assert.fail("the broker ended without saying where it is; see " + logFile);
+  }
+
+  // stop sends a signal and returns the exit status and how long it took.
+  async stop(signal) {
+    const began = performance.now();
+    if (this.#process.exitCode === null && this.#process.signalCode === null) this.#process.kill(signal);
+    const [code, killedBy] = await this.#exited;
+    return { code, killedBy, ms: performance.now() - began };
+  }
+}
