@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -24,6 +25,8 @@ type serveFlags struct {
 	data      string
 	listen    string
 	minFree   byteSize
+	maxDrift  time.Duration
+	dedup     time.Duration
 	logFormat string
 	logLevel  slog.Level
 }
@@ -45,6 +48,8 @@ func (a *app) serveCommand() *cobra.Command {
 	fl.StringVar(&f.data, "data", envOr("SIGNALBOX_DATA", "./signalbox-data"), "data `directory`; the environment variable SIGNALBOX_DATA sets the default")
 	fl.StringVar(&f.listen, "listen", envOr("SIGNALBOX_LISTEN", "127.0.0.1:8080"), "loopback `address` to listen on, port 0 for any; the environment variable SIGNALBOX_LISTEN sets the default")
 	fl.Var(&f.minFree, "min-free", "refuse events while the volume has less than this free; 0 never refuses")
+	fl.DurationVar(&f.maxDrift, "hlc-max-drift", 500*time.Millisecond, "refuse events whose clock is further ahead than this")
+	fl.DurationVar(&f.dedup, "dedup-window", 24*time.Hour, "how long the id of an event is remembered")
 	fl.StringVar(&f.logFormat, "log-format", "text", "`text` or json")
 	fl.TextVar(&f.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	return cmd
@@ -59,8 +64,11 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err := checkLoopback(f.listen); err != nil {
 		return err
 	}
+	if f.maxDrift < time.Millisecond || f.dedup < time.Second {
+		return usagef("--hlc-max-drift is at least 1ms and --dedup-window at least 1s")
+	}
 	b, err := broker.Open(broker.Options{
-		Dir: f.data, MinFree: uint64(f.minFree), Logger: logger,
+		Dir: f.data, MinFree: uint64(f.minFree), MaxDrift: f.maxDrift, DedupWindow: f.dedup, Logger: logger,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends; start it again", "reason", message)

@@ -110,7 +110,7 @@ type Broker struct {
 // loop. It fails with code store_locked, store_damaged or store_format.
 func Open(o Options) (*Broker, error) {
 	o.fill()
-	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal})
+	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal, Retry: func(error) { time.Sleep(tableRetry) }})
 	if err != nil {
 		return nil, err
 	}
@@ -218,6 +218,13 @@ func (b *Broker) Drain() { b.drainOnce.Do(func() { close(b.draining) }) }
 // Draining is closed when the shutdown has begun.
 func (b *Broker) Draining() <-chan struct{} { return b.draining }
 
+const (
+	// tableRetry is how long a table waits that could not be written.
+	tableRetry = 100 * time.Millisecond
+	// closeTimeout bounds the last flush; what it would write is in the log.
+	closeTimeout = 10 * time.Second
+)
+
 // Close applies what is queued, answers it, and closes the data directory.
 // Readers must be closed before.
 func (b *Broker) Close() error {
@@ -227,7 +234,9 @@ func (b *Broker) Close() error {
 		b.background.Wait()
 		b.log.Close()
 		<-b.applyStopped
-		b.closeErr = errors.Join(b.store.Flush(), b.store.Close())
+		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+		defer cancel()
+		b.closeErr = errors.Join(b.store.Flush(ctx), b.store.Close())
 	})
 	return b.closeErr
 }

@@ -10,11 +10,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"signalbox/event"
+	"signalbox/internal/eventlog"
 )
 
-// diskPoll is how often the free space is looked at. What can be written in
-// between must fit into min_free.
-const diskPoll = 250 * time.Millisecond
+const (
+	// diskPoll is how often the free space is looked at.
+	diskPoll = 250 * time.Millisecond
+	// diskAmplification is how many bytes an event takes for each of its own,
+	// generously: in the log, in a table, and once more while that is compacted.
+	// When so much may have been written as there was room above min_free, the
+	// free space is looked at at once.
+	diskAmplification = 4
+)
 
 // diskWatch refuses publishes before the volume is full: a full disk cannot be
 // survived, for then nothing can be written that would free space.
@@ -24,6 +31,7 @@ type diskWatch struct {
 	minFree uint64
 	logger  *slog.Logger
 	free    atomic.Uint64
+	written atomic.Uint64 // bytes of events since free was looked at
 	full    atomic.Bool
 }
 
@@ -61,6 +69,7 @@ func (w *diskWatch) look() {
 		return // the file system cannot tell, as one in memory
 	}
 	w.free.Store(usage.AvailBytes)
+	w.written.Store(0)
 	full := usage.AvailBytes < w.minFree
 	if w.full.Swap(full) == full {
 		return
@@ -70,6 +79,21 @@ func (w *diskWatch) look() {
 	} else {
 		w.logger.Info("publishes are accepted again: the disk has room", "free_bytes", usage.AvailBytes)
 	}
+}
+
+// take is check for events that are about to be written.
+func (w *diskWatch) take(entries []eventlog.Entry) error {
+	if w.minFree == 0 || w.full.Load() {
+		return w.check()
+	}
+	bytes := uint64(0)
+	for i := range entries {
+		bytes += uint64(len(entries[i].Members))
+	}
+	if w.written.Add(bytes)*diskAmplification >= w.free.Load()-w.minFree {
+		w.look()
+	}
+	return w.check()
 }
 
 func (w *diskWatch) check() error {

@@ -188,10 +188,11 @@ func (x *faulty) check() {
 // never trusted. After a restart every event is there once. Guards F56, step 4.
 func TestFailedSyncEndsTheBroker(t *testing.T) {
 	for name, match := range map[string]func(op errorfs.Op) bool{
-		"sync of the log":       faultAt(".log", errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo),
-		"write of the log":      faultAt(".log", errorfs.OpFileWrite),
-		"sync of the manifest":  faultAt("MANIFEST", errorfs.OpFileSync),
-		"write of the manifest": faultAt("MANIFEST", errorfs.OpFileWrite),
+		"sync of the log":                    faultAt(".log", errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo),
+		"write of the log":                   faultAt(".log", errorfs.OpFileWrite),
+		"sync of the manifest":               faultAt("MANIFEST", errorfs.OpFileSync),
+		"write of the manifest":              faultAt("MANIFEST", errorfs.OpFileWrite),
+		"sync of the directory, by manifest": func(op errorfs.Op) bool { return op.Kind == errorfs.OpFileSync && op.Path == rigDir },
 	} {
 		for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
 			t.Run(name+"/"+errno.Error(), func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestFailedSyncEndsTheBroker(t *testing.T) {
 				x.await(50)
 				x.fault.on.Store(true)
 				if strings.Contains(name, "manifest") {
-					go func() { _ = x.b.Store().Flush() }() // it does not return
+					go func() { _ = x.b.Store().Flush(context.Background()) }() // it does not return
 				}
 				var message string
 				select {
@@ -211,6 +212,7 @@ func TestFailedSyncEndsTheBroker(t *testing.T) {
 					t.Errorf("the message is %q", message)
 				}
 				if strings.Contains(name, "of the log") {
+					time.Sleep(10 * time.Millisecond) // answers given before are on their way
 					count := x.count()
 					time.Sleep(20 * time.Millisecond)
 					if n := x.count(); n != count {
@@ -226,30 +228,36 @@ func TestFailedSyncEndsTheBroker(t *testing.T) {
 // TestFailedTableIsWrittenAgain: a table that cannot be written costs nothing,
 // for its rows are still in the log.
 func TestFailedTableIsWrittenAgain(t *testing.T) {
-	for name, kind := range map[string]errorfs.OpKind{"creation": errorfs.OpCreate, "write": errorfs.OpFileWrite, "sync": errorfs.OpFileSync} {
-		for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC} {
-			t.Run(name+"/"+errno.Error(), func(t *testing.T) {
-				x := newFaulty(t, &fault{match: faultAt(".sst", kind), err: errno, once: true})
-				x.await(50)
-				x.fault.on.Store(true)
-				if err := x.b.Store().Flush(); err != nil {
-					t.Logf("the flush says %v", err)
-				}
-				if x.fault.hits.Load() == 0 {
-					t.Error("no table was written")
-				}
-				x.await(50)
-				select {
-				case message := <-x.fatal.called:
-					t.Errorf("the broker gave up: %s", message)
-				default:
-				}
-				x.cancel()
-				x.finished.Wait()
-				x.close()
-				x.check()
-			})
-		}
+	for _, c := range []struct {
+		name  string
+		errno syscall.Errno
+		kinds []errorfs.OpKind
+	}{
+		{"creation", syscall.ENOSPC, []errorfs.OpKind{errorfs.OpCreate}},
+		{"write", syscall.ENOSPC, []errorfs.OpKind{errorfs.OpFileWrite}},
+		{"sync", syscall.EIO, []errorfs.OpKind{errorfs.OpFileSync, errorfs.OpFileSyncData}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			x := newFaulty(t, &fault{match: faultAt(".sst", c.kinds...), err: c.errno, once: true})
+			x.await(50)
+			x.fault.on.Store(true)
+			if err := x.b.Store().Flush(context.Background()); err != nil {
+				t.Errorf("the flush says %v", err)
+			}
+			if x.fault.hits.Load() == 0 {
+				t.Error("no table was written")
+			}
+			x.await(50)
+			select {
+			case message := <-x.fatal.called:
+				t.Errorf("the broker gave up: %s", message)
+			default:
+			}
+			x.cancel()
+			x.finished.Wait()
+			x.close()
+			x.check()
+		})
 	}
 }
 
@@ -270,8 +278,31 @@ func TestFailedSyncOnCloseLosesNothing(t *testing.T) {
 				t.Errorf("%s: closing says nothing", part)
 			}
 		case <-x.fatal.called:
-		case <-time.After(2 * time.Second): // Pebble tries again and again
+		case <-time.After(300 * time.Millisecond): // a table is tried again until the shutdown's own limit
 		}
 		x.check()
+		x.fault.on.Store(false)
 	}
+}
+
+// TestFailingTableIsTriedWithPauses: a disk that takes no table must not make
+// the broker burn a processor and fill the operator's diagnostics.
+func TestFailingTableIsTriedWithPauses(t *testing.T) {
+	x := newFaulty(t, &fault{match: faultAt(".sst", errorfs.OpFileSync, errorfs.OpFileSyncData), err: syscall.ENOSPC})
+	x.await(50)
+	x.fault.on.Store(true)
+	ctx, cancel := context.WithTimeout(context.Background(), 350*time.Millisecond)
+	defer cancel()
+	if err := x.b.Store().Flush(ctx); err == nil {
+		t.Error("the flush says nothing")
+	}
+	if n := x.fault.hits.Load(); n < 2 || n > 10 {
+		t.Errorf("a table was tried %d times in 350 ms", n)
+	}
+	x.await(10) // publishing goes on meanwhile
+	x.fault.on.Store(false)
+	x.cancel()
+	x.finished.Wait()
+	x.close()
+	x.check()
 }

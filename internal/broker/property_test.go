@@ -74,7 +74,7 @@ func TestTwoBrokersAgree(t *testing.T) {
 		one, two := newBox(t, broker.Options{}), newBox(t, broker.Options{})
 		defer func() { one.close(); two.close() }()
 		facts := drawFacts(t, one)
-		const end = 3 * time.Minute
+		const end = 2 * time.Hour
 		var digests [2]event.Digest
 		for i, x := range []*box{one, two} {
 			x.put("a", compact)

@@ -89,6 +89,9 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 	case err != nil:
 		return nil, err
 	}
+	if err := b.disk.take(entries); err != nil {
+		return nil, err
+	}
 	proposal := &eventlog.Proposal{
 		Kind: eventlog.KindEvents, AdmittedMillis: now, Principal: p.Subject(),
 		Topic: req.Topic, Batch: req.Batch, Entries: entries,

@@ -364,9 +364,11 @@ func TestPublishersRetry(t *testing.T) {
 			case <-time.After(15 * time.Millisecond):
 			}
 			x.Drain() // what is on its way is refused or answered
-			mu.Lock()
-			x.restart()
-			mu.Unlock()
+			func() {
+				mu.Lock()
+				defer mu.Unlock()
+				x.restart()
+			}()
 		}
 	})
 	const publishers, each = 10, 60

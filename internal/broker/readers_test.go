@@ -104,10 +104,14 @@ func (x *traffic) write(writer int) {
 			batch = append(batch, x.draft(id, fmt.Sprint("k", rng.IntN(12)), attributes))
 		}
 		x.turn.RLock()
-		receipts := x.mustSend(topic, batch...)
+		result, err := x.send(broker.PublishRequest{Topic: topic, Events: batch, Batch: true})
 		x.turn.RUnlock()
+		if err != nil {
+			x.t.Errorf("writer %d, round %d: %v", writer, round, err)
+			return
+		}
 		x.mu.Lock()
-		for i, r := range receipts {
+		for i, r := range result.Receipts {
 			key, _ := batch[i].Key()
 			x.accepted[r.Position] = written{topic, key, r.ID, r.HLC, bare[r.ID]}
 		}
@@ -142,23 +146,10 @@ func (x *traffic) readAll(c *client, rng *rand.Rand, lazy bool) {
 	}
 	for {
 		last := x.over.Load()
-		x.turn.RLock()
-		if life != x.life || rng.IntN(20) == 0 {
-			if reader != nil {
-				reader.Close()
-			}
-			reader, life = x.follow(c.list, dispatch.Start{Cursor: &c.cursor}), x.life
-		}
-		changed := reader.Changed()
-		w, err := reader.Poll(dispatch.Limit{Events: 1 + rng.IntN(300), Bytes: 1 << (4 + rng.IntN(16))})
-		if err != nil {
-			x.t.Errorf("a reader of %s: %v", c.list, err)
-			x.turn.RUnlock()
-			return
-		}
-		x.take(c, &w)
-		x.turn.RUnlock()
+		w, changed, ok := x.poll(c, rng, &reader, &life)
 		switch {
+		case !ok:
+			return
 		case w.CaughtUp && last:
 			reader.Close()
 			return
@@ -169,6 +160,32 @@ func (x *traffic) readAll(c *client, rng *rand.Rand, lazy bool) {
 			}
 		}
 	}
+}
+
+// poll takes a window, after it has come back with its cursor if it must or,
+// sometimes, wants to.
+func (x *traffic) poll(c *client, rng *rand.Rand, reader **dispatch.Reader, life *int) (w dispatch.Window, changed <-chan struct{}, ok bool) {
+	x.turn.RLock()
+	defer x.turn.RUnlock()
+	if *life != x.life || rng.IntN(20) == 0 {
+		if *reader != nil {
+			(*reader).Close()
+		}
+		again, err := x.Read(broker.ReadRequest{Patterns: mustPatterns(x.t, c.list), Start: dispatch.Start{Cursor: &c.cursor}})
+		if err != nil {
+			x.t.Errorf("a reader of %s comes back with %s: %v", c.list, c.cursor, err)
+			return w, nil, false
+		}
+		*reader, *life = again, x.life
+	}
+	changed = (*reader).Changed()
+	w, err := (*reader).Poll(dispatch.Limit{Events: 1 + rng.IntN(300), Bytes: 1 << (4 + rng.IntN(16))})
+	if err != nil {
+		x.t.Errorf("a reader of %s: %v", c.list, err)
+		return w, nil, false
+	}
+	x.take(c, &w)
+	return w, changed, true
 }
 
 func (x *traffic) take(c *client, w *dispatch.Window) {

@@ -164,10 +164,10 @@ func (r *Reader) resume(c event.Cursor) error {
 	defer r.d.mu.RUnlock()
 	r.cursor = c.Position
 	if c.Incarnation != "" && c.Incarnation != r.d.incarnation {
-		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since. Read the state, then follow from its cursor.", c))
+		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since. %s", c, r.recovery()))
 	}
 	if c.Position > r.d.head {
-		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s is beyond the log's head %s. Read the state, then follow from its cursor.", c, r.d.cursor(r.d.head)))
+		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s is beyond the log's head %s. %s", c, r.d.cursor(r.d.head), r.recovery()))
 	}
 	return r.checkRemoved()
 }
@@ -178,11 +178,22 @@ func (r *Reader) checkRemoved() error {
 	for _, v := range r.group.views {
 		t := v.info.Load()
 		if t.RemovedTo > r.cursor && t.RemovedTo > r.forgive[t.Name] {
-			return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed from topic %q, up to position %d. Read the state, then follow from its cursor; or start again at the oldest with `on_reset=earliest`.", r.Cursor(), t.Name, t.RemovedTo)).
+			return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed from topic %q, up to position %d. %s", r.Cursor(), t.Name, t.RemovedTo, r.recovery())).
 				Fact("removed_to", r.d.cursor(t.RemovedTo).String())
 		}
 	}
 	return nil
+}
+
+// recovery says what a client can do: only compacted topics have a state to
+// begin from. It is called with mu held.
+func (r *Reader) recovery() string {
+	for _, v := range r.group.views {
+		if t := v.info.Load(); !t.Deleted && t.Policy.Compacts() {
+			return "Read the state and follow from its cursor, or start again at the oldest with `on_reset=earliest`."
+		}
+	}
+	return "Start again at the oldest, or with `on_reset=earliest`."
 }
 
 // facts adds what a client needs to recover. It is called with mu held.
@@ -250,5 +261,5 @@ func (r *Reader) startAfter(id string) error {
 	}
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
-	return r.facts(event.Errorf(event.CodeCursorUnknown, "No event with id %q was published to topic %q lately. Read the state, then follow from its cursor; or start again at the oldest with `on_reset=earliest`.", id, r.topic))
+	return r.facts(event.Errorf(event.CodeCursorUnknown, "No event with id %q was published to topic %q lately. %s", id, r.topic, r.recovery()))
 }

@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -219,7 +220,7 @@ func TestRowsComeBackAsTheyWere(t *testing.T) {
 		if err := in.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Flush(); err != nil {
+		if err := s.Flush(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 		closeStore(t, s)

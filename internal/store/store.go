@@ -13,11 +13,13 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -50,6 +52,9 @@ type Options struct {
 	// Fatal is called when a write or sync has failed and the state on disk is
 	// no longer known. It must not return.
 	Fatal func(message string)
+	// Retry, if set, is called when a table could not be written, which changes
+	// nothing but is tried again when Retry returns.
+	Retry func(err error)
 	// Damaged, if set, is told of a file in which a read has met damage.
 	Damaged func(file, detail string)
 
@@ -78,9 +83,11 @@ func Open(o Options) (*Store, error) {
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 128 << 20
 	}
+	logger := &pebbleLogger{slog: o.Logger, fatal: o.Fatal}
+	var opened atomic.Bool
 	options := &pebble.Options{
-		FS:                          markerFS{o.FS},
-		Logger:                      &pebbleLogger{slog: o.Logger, fatal: o.Fatal},
+		FS:                          guardFS{o.FS, logger.Fatalf, o.Retry, &opened},
+		Logger:                      logger,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                memtableBytes,
 		L0CompactionThreshold:       level0Files,
@@ -95,7 +102,9 @@ func Open(o Options) (*Store, error) {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
 		options.Levels[i].Compression = compression(i)
 	}
-	return open(o, options)
+	s, err := open(o, options)
+	opened.Store(err == nil)
+	return s, err
 }
 
 // compressedFrom is the level from which on blocks are compressed. Whatever is
@@ -171,11 +180,19 @@ func (v *View) Close() {
 func (s *Store) DiskUsage() uint64 { return s.db.Metrics().DiskSpaceUsage() }
 
 // Flush writes the memtable out, so that a reopened store has no log to replay.
-func (s *Store) Flush() error {
-	if err := s.db.Flush(); err != nil {
+// It gives up when ctx ends, for a table that cannot be written is tried again
+// for ever.
+func (s *Store) Flush(ctx context.Context) error {
+	done, err := s.db.AsyncFlush()
+	if err != nil {
 		return fmt.Errorf("store: flushing: %w", err)
 	}
-	return nil
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("store: flushing: %w", ctx.Err())
+	}
 }
 
 // pebbleLogger passes Pebble's own messages on: its failures are the

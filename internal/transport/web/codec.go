@@ -20,7 +20,7 @@ const (
 	limitMax     = 10_000
 	// waitMax is the longest a poll is held: below the minute after which
 	// proxies commonly give up.
-	waitMax = 60 * time.Second
+	waitMax = 55 * time.Second
 )
 
 // reading is what a request to read asks for.

@@ -95,7 +95,7 @@ func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.T
 
 // writeCut ends a download that takes too long with the cursor to follow from.
 func writeCut(out *bufio.Writer, at event.Cursor) error {
-	line := strconv.AppendUint([]byte(`{"specversion":"1.0","id":"cut-`), at.Position, 10)
+	line := append([]byte(`{"specversion":"1.0","id":"cut-`), at.String()[1:]...) // with the log's incarnation, for a restored log repeats positions
 	line = append(line, `","source":"/v1/state","type":"signalbox.cut","datacontenttype":"application/json","data":{"cursor":"`...)
 	line = append(at.AppendTo(line), "\"}}\n"...)
 	if _, err := out.Write(line); err != nil {

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+)
+
+// within waits for something to become true.
+func within(t *testing.T, limit time.Duration, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after %s: not %s", limit, what)
+		}
+	}
+}
+
+// TestNearlyFullDisk: below min_free publishes are refused with 507, and
+// everything that reads or frees space works; with room again they are taken,
+// and a restart in between is no obstacle. Guards F56, step 1 to 3.
+func TestNearlyFullDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	room := func(bytes uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 30, UsedBytes: 1<<30 - bytes})
+	}
+	room(1 << 30)
+	clock := newStepClock()
+	r := newRig(t, mem, func(o *broker.Options) { o.MinFree, o.Clock = 100<<20, clock })
+	r.putTopic("state", compact)
+	r.fill("state", "s", 5)
+	r.fill("log", "l", 5)
+	ctx := context.Background()
+
+	full := func() bool {
+		_, err := r.publish("log", r.event("/f", "one more", "", "1", nil))
+		return errorCode(err) == event.CodeDiskFull
+	}
+	room(99 << 20)
+	within(t, 2*time.Second, "refused", full)
+	_, err := r.publish("log", r.event("/f", "one more", "", "1", nil))
+	refused := event.AsError(err)
+	if class := refused.Code.Class(); class.HTTP != http.StatusInsufficientStorage || !class.Retryable || refused.Facts["free_bytes"] != uint64(99<<20) {
+		t.Errorf("the refusal is %+v, facts %v", class, refused.Facts)
+	}
+	if err := r.b.Ready(ctx); errorCode(err) != event.CodeDiskFull {
+		t.Errorf("ready: %v", err)
+	}
+	works := func() {
+		t.Helper()
+		if got := r.read("log,state", ""); len(got) == 0 {
+			t.Error("nothing can be read")
+		}
+		if _, err := r.b.StateKey("state", "s-1"); err != nil {
+			t.Errorf("the state of a key: %v", err)
+		}
+		if _, err := r.b.Digest(ctx, "state"); err != nil {
+			t.Errorf("the digest: %v", err)
+		}
+		r.putTopic("state", compact)
+	}
+	works()
+	r.putTopic("log", func(p *event.Policy) { d := event.Duration(time.Second); p.Retention = &d })
+	clock.pass(time.Minute)
+	if err := r.b.Clean(); err != nil {
+		t.Error(err)
+	}
+	if info, err := r.b.Topic("log"); err != nil || info.Events != 0 {
+		t.Errorf("a shorter retention leaves %d events, %v", info.Events, err)
+	}
+	if err := r.b.DeleteTopic(ctx, anonymous(), "log"); err != nil {
+		t.Errorf("deleting a topic: %v", err)
+	}
+	r.reopen() // it starts, and still refuses
+	if !full() {
+		t.Error("after a restart on the full disk, a publish is taken")
+	}
+	works()
+	room(101 << 20)
+	within(t, 2*time.Second, "taken again", func() bool { return !full() })
+	r.close()
+	r.mustVerify()
+}
+
+// TestFullVolume fills a small volume for real, deletes a topic, and goes on.
+// Guards F56, step 1 to 3.
+func TestFullVolume(t *testing.T) {
+	dir := t.TempDir()
+	if os.Geteuid() != 0 {
+		t.Skip("mounting a small volume takes root")
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=160m,mode=0700"); err != nil {
+		t.Skipf("a small volume cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("unmounting: %v", err)
+		}
+	})
+	t.Chdir(dir)
+	r := newRig(t, vfs.Default, func(o *broker.Options) { o.MinFree, o.CleanEvery = 64<<20, 50*time.Millisecond })
+	bulk := func(n int) *event.Event { // it does not compress
+		raw := make([]byte, 60<<10)
+		_, _ = rand.Read(raw)
+		return r.event("/bulk", fmt.Sprint(n), "", `"`+hex.EncodeToString(raw)+`"`, nil)
+	}
+	published := 0
+	fillUp := func() {
+		t.Helper()
+		for n := 0; ; n++ {
+			_, err := r.publish("bulk", bulk(published))
+			if errorCode(err) == event.CodeDiskFull {
+				return
+			}
+			if err != nil || n > 5000 {
+				t.Fatalf("publishing number %d: %v", n, err)
+			}
+			published++
+		}
+	}
+	fillUp()
+	for range 200 { // the callers go on trying
+		if _, err := r.publish("bulk", bulk(-1)); errorCode(err) != event.CodeDiskFull {
+			t.Fatalf("while it is full a publish says %v", err)
+		}
+	}
+	if got := len(r.read("bulk", "")); got != published {
+		t.Fatalf("%d events are there, and %d were acknowledged", got, published)
+	}
+	r.reopen()
+	if got := len(r.read("bulk", "")); got != published {
+		t.Fatalf("after a restart %d events are there, and %d were acknowledged", got, published)
+	}
+	if err := r.b.DeleteTopic(context.Background(), anonymous(), "bulk"); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	within(t, 20*time.Second, "taken again after a topic was deleted", func() bool {
+		_, err := r.publish("small", r.event("/s", "1", "", "1", nil))
+		return err == nil
+	})
+	t.Logf("%d events of 120 KB filled the volume; %s after the deletion there was room", published, time.Since(began).Round(time.Millisecond))
+	r.close()
+	if report := r.mustVerify(); !strings.HasPrefix(report.Cursor, "@") {
+		t.Error(report.Cursor)
+	}
+}
