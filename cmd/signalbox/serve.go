@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,10 @@ func (a *app) serveCommand() *cobra.Command {
 	return cmd
 }
 
+// gcPercent lets the heap grow to four times what is live. What is live is small and bounded, and collecting at the
+// usual twice takes a twentieth of the cost of publishing. GOGC overrides it.
+const gcPercent = 300
+
 // serve builds the broker in the order in which an event passes through it.
 func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	logger, err := newLogger(a.err, f.logFormat, f.logLevel)
@@ -66,6 +71,9 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	}
 	if f.maxDrift < time.Millisecond || f.dedup < time.Second {
 		return usagef("--hlc-max-drift is at least 1ms and --dedup-window at least 1s")
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 	b, err := broker.Open(broker.Options{
 		Dir: f.data, MinFree: uint64(f.minFree), MaxDrift: f.maxDrift, DedupWindow: f.dedup, Logger: logger,

@@ -5,7 +5,6 @@ package broker_test
 import (
 	"crypto/sha256"
 	"fmt"
-	"hash"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -226,7 +225,7 @@ type kindSum struct {
 
 func digestRows(s *store.Store) (sums []kindSum) {
 	for _, k := range rowKinds() {
-		h, n := hash.Hash(sha256.New()), 0
+		h, n := sha256.New(), 0
 		k.walk(s, func(row string) { n++; fmt.Fprintln(h, row) })
 		sums = append(sums, kindSum{k.name, n, fmt.Sprintf("%x", h.Sum(nil))})
 	}

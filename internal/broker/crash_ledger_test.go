@@ -43,16 +43,14 @@ type ledger struct {
 	attempts   []*attempt        // of this round
 	seen       map[uint64]string // of the whole history: the JSON that a reader got, by position
 	faults     []string
-	deleted    map[string]bool // topics whose deletion was acknowledged last
-	acked      int             // events acknowledged, in all rounds
-	proposals  [][]byte        // encoded, in order, up to where the last round recovered
-	tapped     [][]byte        // those of this round
-	head       uint64          // position up to which seen was checked
-	lastByPubl map[int]uint64  // highest position that a publisher was told in this round
+	acked      int            // events acknowledged, in all rounds
+	proposals  [][]byte       // encoded, in order, up to where the last round recovered
+	tapped     [][]byte       // those of this round
+	lastByPubl map[int]uint64 // highest position that a publisher was told in this round
 }
 
 func newLedger() *ledger {
-	return &ledger{seen: map[uint64]string{}, deleted: map[string]bool{}, lastByPubl: map[int]uint64{}}
+	return &ledger{seen: map[uint64]string{}, lastByPubl: map[int]uint64{}}
 }
 
 // tap returns what Options.Tap calls in one life of the broker.

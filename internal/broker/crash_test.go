@@ -229,6 +229,13 @@ func (h *history) publishUntil(r *rig, l *load, point *crashPoint, crashed chan 
 		l.group.Go(func() { l.follow(ctx, r.b, c[0], c[1]) })
 	}
 	l.group.Go(func() { l.look(ctx, r.b) })
+	if pause := time.Duration(h.rng.IntN(30)) * time.Millisecond; pause > 0 { // a memtable would not fill up in the time
+		l.group.Go(func() {
+			for !h.ledger.over() && r.b.Store().Flush(ctx) == nil {
+				time.Sleep(pause)
+			}
+		})
+	}
 	latest := time.After(point.after)
 	for over := false; !over; {
 		select {

@@ -129,11 +129,15 @@ func (x *traffic) upkeep() {
 			x.settle()
 			continue
 		}
-		x.turn.Lock()
-		x.restart()
-		x.life++
-		x.turn.Unlock()
+		x.renew()
 	}
+}
+
+func (x *traffic) renew() {
+	x.turn.Lock()
+	defer x.turn.Unlock()
+	x.restart()
+	x.life++
 }
 
 // readAll follows to the end, with windows of all sizes, coming back with its

@@ -59,9 +59,6 @@ func (b *Broker) Topics() []TopicInfo {
 
 // PutTopic creates a topic or replaces its policy.
 func (b *Broker) PutTopic(ctx context.Context, p identity.Principal, name string, policy event.Policy) (info TopicInfo, created bool, err error) {
-	if err := policy.Validate(); err != nil {
-		return TopicInfo{}, false, err
-	}
 	_, unknown := b.dispatch.Topic(name)
 	err = b.control(ctx, p, name, eventlog.Control{Op: eventlog.OpPutTopic, Topic: name, Policy: &policy})
 	if err != nil {
@@ -78,14 +75,9 @@ func (b *Broker) DeleteTopic(ctx context.Context, p identity.Principal, name str
 }
 
 func (b *Broker) control(ctx context.Context, p identity.Principal, name string, c eventlog.Control) error {
-	if err := b.open(); err != nil {
+	if err := b.checkControl(name, &c); err != nil {
+		b.Refused(p, name, event.AsError(err))
 		return err
-	}
-	if err := event.CheckTopic(name); err != nil {
-		return err
-	}
-	if event.ReservedTopic(name) {
-		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name)
 	}
 	result, err := b.propose(ctx, &eventlog.Proposal{
 		Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Principal: p.Subject(), Topic: name, Control: c,
@@ -95,6 +87,22 @@ func (b *Broker) control(ctx context.Context, p identity.Principal, name string,
 	}
 	if result.Err != nil {
 		return result.Err
+	}
+	return nil
+}
+
+func (b *Broker) checkControl(name string, c *eventlog.Control) error {
+	if err := b.open(); err != nil {
+		return err
+	}
+	if err := event.CheckTopic(name); err != nil {
+		return err
+	}
+	if event.ReservedTopic(name) {
+		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name)
+	}
+	if c.Policy != nil {
+		return c.Policy.Validate()
 	}
 	return nil
 }

@@ -5,11 +5,13 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
 )
 
@@ -55,7 +57,12 @@ func TestTopics(t *testing.T) {
 }
 
 func TestTopicRefusals(t *testing.T) {
-	x := newBox(t, broker.Options{})
+	var logged atomic.Int64
+	x := newBox(t, broker.Options{Tap: func(p *eventlog.Proposal) {
+		if p.Kind == eventlog.KindRefusal {
+			logged.Add(1)
+		}
+	}})
 	defer func() { x.close() }()
 	put := func(name string, change with) error {
 		policy := event.DefaultPolicy()
@@ -75,7 +82,10 @@ func TestTopicRefusals(t *testing.T) {
 	if topics := x.Topics(); len(topics) != 0 {
 		t.Errorf("refusals left %+v", topics)
 	}
-	x.restart() // which reads every policy again
+	x.restart()                     // which reads every policy again
+	if n := logged.Load(); n != 7 { // what only apply can know is refused, and logged, there
+		t.Errorf("of 8 refusals 7 have no place in the log: %d have an entry", n)
+	}
 }
 
 // TestTopicsComeAndGo: a broker opens again whatever was deleted, made again or

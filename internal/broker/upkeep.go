@@ -89,6 +89,7 @@ type cleaner struct {
 	b         *Broker
 	next      map[uint32]check  // by topic number
 	reclaimed map[uint32]uint64 // up to which position, by topic number
+	pending   bool              // deletions may still be in the memtable
 }
 
 // check is when a topic's oldest event will be old enough, if its retention
@@ -122,6 +123,22 @@ func (c *cleaner) clean() error {
 			return err
 		}
 	}
+	if c.pending && c.b.disk.full.Load() {
+		return c.free()
+	}
+	return nil
+}
+
+// free writes the memtable out. Deleted rows hold their space until the
+// deletions are in a table, and on a disk that is too full to take events
+// nothing else would bring that about.
+func (c *cleaner) free() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	if err := c.b.store.Flush(ctx); err != nil && ctx.Err() == nil {
+		return err
+	}
+	c.pending = false
 	return nil
 }
 
@@ -193,6 +210,7 @@ func (c *cleaner) reclaim(name string) error {
 	defer batch.Close()
 	batch.DeleteEvents(t.Number, from, t.RetiredTo)
 	c.reclaimed[t.Number] = t.RetiredTo
+	c.pending = true
 	return c.b.store.Reclaim(batch)
 }
 
@@ -209,5 +227,6 @@ func (c *cleaner) collectGarbage() error {
 		delete(c.next, number)
 		delete(c.reclaimed, number)
 	}
+	c.pending = true
 	return c.b.store.Reclaim(batch)
 }

@@ -109,59 +109,67 @@ func TestVerifyFindsNothingInSoundRows(t *testing.T) {
 	}
 }
 
-// Every way in which rows can contradict each other is found, with its place.
-func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
-	type damage struct {
-		name  string
-		what  string // of a finding that must be there
-		place string // that must be in it: topic, key or part of the explanation
-		write func(t *testing.T, r *rig, b *store.Batch)
+// damage is a change of rows and the finding that tells of it.
+type damage struct {
+	name  string
+	what  string // of a finding that must be there
+	place string // that must be in it: topic, key or part of the explanation
+	write write
+}
+
+type write func(t *testing.T, r *rig, b *store.Batch)
+
+func changeEvent(topic string, position uint64, how func(*store.EventRow)) write {
+	return func(t *testing.T, r *rig, b *store.Batch) {
+		number, row := eventRow(t, r, topic, position)
+		how(&row)
+		b.SetEvent(number, position, &row)
 	}
-	change := func(topic string, position uint64, how func(*store.EventRow)) func(*testing.T, *rig, *store.Batch) {
-		return func(t *testing.T, r *rig, b *store.Batch) {
-			number, row := eventRow(t, r, topic, position)
-			how(&row)
-			b.SetEvent(number, position, &row)
+}
+
+func changeWinner(key string, how func(*store.WinnerRow)) write {
+	return func(t *testing.T, r *rig, b *store.Batch) {
+		info, _ := r.topic("state")
+		row, ok := r.winners("state")[key]
+		if !ok {
+			t.Fatalf("no winner of %q", key)
 		}
+		how(&row)
+		b.SetWinner(info.Number, key, &row)
 	}
-	changeWinner := func(key string, how func(*store.WinnerRow)) func(*testing.T, *rig, *store.Batch) {
-		return func(t *testing.T, r *rig, b *store.Batch) {
-			info, _ := r.topic("state")
-			row, ok := r.winners("state")[key]
-			if !ok {
-				t.Fatalf("no winner of %q", key)
-			}
-			how(&row)
-			b.SetWinner(info.Number, key, &row)
-		}
+}
+
+func changeFigures(topic string, how func(*store.Figures)) write {
+	return func(_ *testing.T, r *rig, b *store.Batch) {
+		info, _ := r.topic(topic)
+		how(&info.Figures)
+		b.SetFigures(info.Number, &info.Figures)
 	}
-	changeFigures := func(topic string, how func(*store.Figures)) func(*testing.T, *rig, *store.Batch) {
-		return func(_ *testing.T, r *rig, b *store.Batch) {
-			info, _ := r.topic(topic)
-			how(&info.Figures)
-			b.SetFigures(info.Number, &info.Figures)
-		}
+}
+
+func changeSpace(how func(*store.Space)) write {
+	return func(_ *testing.T, r *rig, b *store.Batch) {
+		space := r.projector.Space()
+		how(&space)
+		b.SetSpace(&space)
 	}
-	changeSpace := func(how func(*store.Space)) func(*testing.T, *rig, *store.Batch) {
-		return func(_ *testing.T, r *rig, b *store.Batch) {
-			space := r.projector.Space()
-			how(&space)
-			b.SetSpace(&space)
-		}
-	}
-	for _, d := range []damage{
-		{"data changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.Members[len(e.Members)-2] = '9' })},
-		{"HLC changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.HLC-- })},
-		{"time changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.LogMillis-- })},
-		{"salt changed", "leaf", "log", change("log", 1, func(e *store.EventRow) { e.Salt[0]++ })},
-		{"leaf index beyond", "leaf", "there is none", change("log", 1, func(e *store.EventRow) { e.Leaf = 1000 })},
-		{"count changed", "counters", "log", change("log", 8, func(e *store.EventRow) { e.Count-- })},
-		{"bytes changed", "counters", "log", change("log", 8, func(e *store.EventRow) { e.Bytes++ })},
-		{"data place", "data", "log", change("log", 1, func(e *store.EventRow) { e.DataLength = 1 << 20 })},
-		{"superseded stored", "flags", "state", change("state", 9, func(e *store.EventRow) { e.Flags |= store.EventSuperseded })},
-		{"key changed", "winner", "other", change("state", 9, func(e *store.EventRow) { e.Key = []byte("other") })},
-		{"tombstone changed", "winner", "removed", change("state", 6, func(e *store.EventRow) { e.Flags &^= store.EventTombstone })},
-		{"expiry changed", "timer", "state", change("state", 5, func(e *store.EventRow) { e.ExpiryMillis++ })},
+}
+
+// eventDamages are those to events.
+func eventDamages() []damage {
+	return []damage{
+		{"data changed", "leaf", "log", changeEvent("log", 1, func(e *store.EventRow) { e.Members[len(e.Members)-2] = '9' })},
+		{"HLC changed", "leaf", "log", changeEvent("log", 1, func(e *store.EventRow) { e.HLC-- })},
+		{"time changed", "leaf", "log", changeEvent("log", 1, func(e *store.EventRow) { e.LogMillis-- })},
+		{"salt changed", "leaf", "log", changeEvent("log", 1, func(e *store.EventRow) { e.Salt[0]++ })},
+		{"leaf index beyond", "leaf", "there is none", changeEvent("log", 1, func(e *store.EventRow) { e.Leaf = 1000 })},
+		{"count changed", "counters", "log", changeEvent("log", 8, func(e *store.EventRow) { e.Count-- })},
+		{"bytes changed", "counters", "log", changeEvent("log", 8, func(e *store.EventRow) { e.Bytes++ })},
+		{"data place", "data", "log", changeEvent("log", 1, func(e *store.EventRow) { e.DataLength = 1 << 20 })},
+		{"superseded stored", "flags", "state", changeEvent("state", 9, func(e *store.EventRow) { e.Flags |= store.EventSuperseded })},
+		{"key changed", "winner", "other", changeEvent("state", 9, func(e *store.EventRow) { e.Key = []byte("other") })},
+		{"tombstone changed", "winner", "removed", changeEvent("state", 6, func(e *store.EventRow) { e.Flags &^= store.EventTombstone })},
+		{"expiry changed", "timer", "state", changeEvent("state", 5, func(e *store.EventRow) { e.ExpiryMillis++ })},
 		{"event lost", "event_missing", "live", func(t *testing.T, r *rig, b *store.Batch) {
 			number, _ := eventRow(t, r, "state", 5)
 			b.DeleteEvent(number, 5)
@@ -174,14 +182,12 @@ func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
 			_, row := eventRow(t, r, "log", 8)
 			b.SetEvent(77, 8, &row)
 		}},
-		{"garbage mark lost", "orphan", "topic number 2", func(_ *testing.T, _ *rig, b *store.Batch) {
-			b.DeleteTopicRows(2)
-			b.SetFigures(2, &store.Figures{})
-		}},
-		{"garbage is alive", "garbage", "log", func(_ *testing.T, r *rig, b *store.Batch) {
-			info, _ := r.topic("log")
-			b.SetGarbage(info.Number)
-		}},
+	}
+}
+
+// winnerDamages are those to the rows of keys.
+func winnerDamages() []damage {
+	return []damage{
 		{"winner lost", "winner", "live", func(_ *testing.T, r *rig, b *store.Batch) {
 			info, _ := r.topic("state")
 			b.DeleteWinner(info.Number, "live")
@@ -196,12 +202,45 @@ func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
 			info, _ := r.topic("log")
 			b.SetWinner(info.Number, "k", &store.WinnerRow{Position: 1, HLC: 1})
 		}},
+	}
+}
+
+// topicDamages are those to topics, their figures and the marks of deleted ones.
+func topicDamages() []damage {
+	return []damage{
+		{"garbage mark lost", "orphan", "topic number 2", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.DeleteTopicRows(2)
+			b.SetFigures(2, &store.Figures{})
+		}},
+		{"garbage is alive", "garbage", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			b.SetGarbage(info.Number)
+		}},
 		{"keys", "figures", "live keys", changeFigures("state", func(f *store.Figures) { f.Keys++ })},
 		{"tombstones", "figures", "tombstones", changeFigures("state", func(f *store.Figures) { f.Tombstones++ })},
 		{"events", "figures", "retained events", changeFigures("state", func(f *store.Figures) { f.Events++ })},
 		{"bytes", "figures", "bytes", changeFigures("state", func(f *store.Figures) { f.Retained-- })},
 		{"events of a log", "figures", "retained events", changeFigures("log", func(f *store.Figures) { f.Events = 1 })},
 		{"last beyond", "figures", "beyond", changeFigures("log", func(f *store.Figures) { f.Last = 99 })},
+		{"topic number", "topic_number", "log", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			info.Number = 99
+			b.SetName(&info)
+		}},
+		{"two topics of a number", "topic_number", "twin", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("log")
+			info.Name = "twin"
+			b.SetName(&info)
+		}},
+		{"topic name", "topic_name", "a b", func(_ *testing.T, _ *rig, b *store.Batch) {
+			b.SetName(&store.Topic{Name: "a b", Number: 1, Policy: event.DefaultPolicy()})
+		}},
+	}
+}
+
+// otherDamages are those to timers, deduplication records, minutes, leaves and the space.
+func otherDamages() []damage {
+	return []damage{
 		{"timers lost", "timer", "removed", func(_ *testing.T, _ *rig, b *store.Batch) {
 			b.DeleteTimers(store.Timer{DueMillis: epoch * 2})
 		}},
@@ -238,20 +277,13 @@ func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
 		{"chain head", "chain", "changed", changeSpace(func(s *store.Space) { s.Chain[0]++ })},
 		{"leaf count", "leaf_count", "counted 14", changeSpace(func(s *store.Space) { s.Leaves++ })},
 		{"position", "position", "beyond", changeSpace(func(s *store.Space) { s.Position = 5 })},
-		{"topic number", "topic_number", "log", func(_ *testing.T, r *rig, b *store.Batch) {
-			info, _ := r.topic("log")
-			info.Number = 99
-			b.SetName(&info)
-		}},
-		{"two topics of a number", "topic_number", "twin", func(_ *testing.T, r *rig, b *store.Batch) {
-			info, _ := r.topic("log")
-			info.Name = "twin"
-			b.SetName(&info)
-		}},
-		{"topic name", "topic_name", "a b", func(_ *testing.T, _ *rig, b *store.Batch) {
-			b.SetName(&store.Topic{Name: "a b", Number: 1, Policy: event.DefaultPolicy()})
-		}},
-	} {
+	}
+}
+
+// TestVerifyFindsWhatDoesNotAgree: every way in which rows can contradict each
+// other is found, with its place.
+func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
+	for _, d := range slices.Concat(eventDamages(), winnerDamages(), topicDamages(), otherDamages()) {
 		t.Run(d.name, func(t *testing.T) {
 			r := soundRig(t)
 			defer r.close()

@@ -136,5 +136,3 @@ func (f *guardedFile) SyncTo(length int64) (fullSync bool, err error) {
 	fullSync, err = f.File.SyncTo(length)
 	return fullSync, f.check("syncing", err)
 }
-
-func (f *guardedFile) Preallocate(offset, length int64) error { return nil }
