@@ -120,7 +120,7 @@ func TestFullVolume(t *testing.T) {
 	t.Chdir(dir)
 	r := newRig(t, vfs.Default, func(o *broker.Options) { o.MinFree, o.CleanEvery = 128<<20, 50*time.Millisecond })
 	bulk := func(n int) *event.Event { // it does not compress
-		raw := make([]byte, 60<<10)
+		raw := make([]byte, 110<<10)
 		_, _ = rand.Read(raw)
 		return r.event("/bulk", fmt.Sprint(n), "", `"`+hex.EncodeToString(raw)+`"`, nil)
 	}
@@ -164,7 +164,7 @@ func TestFullVolume(t *testing.T) {
 		_, err := r.publish("small", r.event("/s", "1", "", "1", nil))
 		return err == nil
 	})
-	t.Logf("%d events of 120 KB filled the volume; %s after the deletion there was room", published, time.Since(began).Round(time.Millisecond))
+	t.Logf("%d events of 220 KB filled the volume; %s after the deletion there was room", published, time.Since(began).Round(time.Millisecond))
 	r.close()
 	if report := r.mustVerify(); !strings.HasPrefix(report.Cursor, "@") {
 		t.Error(report.Cursor)

@@ -158,10 +158,10 @@ func TestTornTailOfTheLogIsTrimmed(t *testing.T) {
 		whole, name, log, tail := logWithTail(t, reopened, 40)
 		rng := rand.New(rand.NewPCG(1, 2))
 		var tails [][]byte
-		for cut := tail; cut < len(log); cut += 13 {
+		for cut := tail; cut < len(log); cut += 41 {
 			tails = append(tails, log[tail:cut])
 		}
-		for range 20 {
+		for range 8 {
 			junk := make([]byte, rng.IntN(3*(len(log)-tail)))
 			for i := range junk {
 				junk[i] = byte(rng.Uint32())
@@ -275,7 +275,7 @@ func TestManifestDamagedAtItsEndLosesNothingWithoutNotice(t *testing.T) {
 	names := whole.files("MANIFEST-")
 	name := names[len(names)-1]
 	b := whole.readFile(name)
-	for cut := 1; cut < 60; cut++ {
+	for cut := 1; cut < 60; cut += 3 {
 		c := whole.with(name, b[:len(b)-cut])
 		if report := c.verify(); report.Total == 0 && report.Chain != intact.Chain {
 			t.Errorf("%d bytes of the manifest are missing: the head is %s, it was %s, and verify finds nothing", cut, report.Head, intact.Head)

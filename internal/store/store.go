@@ -35,6 +35,9 @@ const (
 	// residue stays until the flush: a larger one makes catching up slower, a
 	// smaller one publishing.
 	memtableBytes = 32 << 20
+	// What waits to be written out takes its room on disk twice, so it must fit
+	// into the reserve that is kept free.
+	memtablesMax = 4
 	// Compacting the newest level later costs readers a few more Bloom filters,
 	// and saves a tenth of the cost of publishing.
 	level0Files = 8
@@ -91,7 +94,7 @@ func Open(o Options) (*Store, error) {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                memtableBytes,
 		L0CompactionThreshold:       level0Files,
-		MemTableStopWritesThreshold: 8,
+		MemTableStopWritesThreshold: memtablesMax,
 		CacheSize:                   o.CacheBytes,
 		ReadOnly:                    o.ReadOnly,
 		ErrorIfNotExists:            o.ReadOnly,
