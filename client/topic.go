@@ -18,9 +18,9 @@ type TopicInfo struct {
 	Bytes      uint64       `json:"bytes"`
 	Keys       uint64       `json:"keys"`
 	Tombstones uint64       `json:"tombstones"`
-	Oldest     event.Cursor `json:"oldest"` // where what is still retained begins
-	Head       event.Cursor `json:"head"`   // the last event
-	Floor      event.HLC    `json:"floor"`  // an event at or below it is refused for a key that is not known
+	Oldest     event.Cursor `json:"oldest"`         // where what is still retained begins
+	Head       event.Cursor `json:"head"`           // the last event
+	Floor      event.HLC    `json:"floor,omitzero"` // an event at or below it is refused for a key that is not known
 }
 
 // Topic returns one topic.

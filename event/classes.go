@@ -53,7 +53,7 @@ var classes = [...]struct {
 		"Publish to the topic or create it first."}},
 	{CodeTopicLimit, Class{403, exitCaller, false,
 		"The broker has as many topics as it allows",
-		"Delete topics that are no longer used."}},
+		"Use a topic that exists, or the name of a deleted one, which still counts."}},
 	{CodeKeyRequired, Class{400, exitCaller, false,
 		"Events on this topic need a key",
 		"Set partitionkey or subject, or the member of data that key_from of the topic names."}},

@@ -120,7 +120,7 @@ func (a *app) followed(item client.Item, f *followFlags, text bool, seen *int) (
 		}
 		done = f.untilSync
 	case client.ItemReset:
-		fmt.Fprintf(a.err, "signalbox: %s: %s\n", item.Reset.Code, oneLine(item.Reset.Detail))
+		fmt.Fprintf(a.err, "signalbox: %s: %s\n", item.Reset.Code, oneLine(inFlags(item.Reset.Detail)))
 		return false, nil
 	}
 	return done, f.saveCursor(item.Cursor)

@@ -67,7 +67,9 @@ func (a *app) root() *cobra.Command {
 		Short: "A broker through which independent software agents coordinate",
 		Long: "Signalbox keeps one ordered, durable log of CloudEvents. Agents publish to topics, follow them, read the\n" +
 			"current state of every key, and are up to date again in one request after any absence.\n\n" +
-			"Start a broker with \"signalbox serve\", or watch a story of two agents with \"signalbox demo\".",
+			"Start a broker with \"signalbox serve\", or watch a story of two agents with \"signalbox demo\".\n\n" +
+			"Exit status: 0 done; 1 failed; 2 the command is wrong or the broker refuses it; 3 damaged data, 4 data in use,\n" +
+			"5 data of another format; 75 no answer or no room just now, the same command may succeed later; 130 interrupted.",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          cobra.NoArgs,
@@ -139,11 +141,16 @@ func explain(err error, command string) (string, int) {
 
 // advise says what is wrong and what to do. A message of one plain clause says only the former; the code has the rest.
 func advise(e *event.Error) string {
-	message := strings.TrimSuffix(strings.TrimSpace(e.Message), ".")
+	message := strings.TrimSuffix(strings.TrimSpace(inFlags(e.Message)), ".")
 	if strings.Contains(message, ": ") || strings.Contains(message, "; ") || strings.Contains(message, ". ") {
 		return message + "."
 	}
 	return message + ". " + e.Code.Class().Action
+}
+
+// inFlags says what the broker says of its HTTP interface as the commands call it.
+func inFlags(message string) string {
+	return strings.ReplaceAll(message, "`on_reset=earliest`", "--on-reset oldest")
 }
 
 func firstLine(s string) string {

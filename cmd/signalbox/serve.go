@@ -28,6 +28,7 @@ type serveFlags struct {
 	minFree   byteSize
 	maxDrift  time.Duration
 	dedup     time.Duration
+	restored  bool
 	logFormat string
 	logLevel  slog.Level
 }
@@ -51,6 +52,7 @@ func (a *app) serveCommand() *cobra.Command {
 	fl.Var(&f.minFree, "min-free", "refuse events while the volume has less than this free; 0 never refuses")
 	fl.DurationVar(&f.maxDrift, "hlc-max-drift", 500*time.Millisecond, "refuse events whose clock is further ahead than this")
 	fl.DurationVar(&f.dedup, "dedup-window", 24*time.Hour, "how long the id of an event is remembered")
+	fl.BoolVar(&f.restored, "restored", false, "for the first start after the data directory was put back from a backup: refuse every cursor given out before, because positions will repeat")
 	fl.StringVar(&f.logFormat, "log-format", "text", "`text` or json")
 	fl.TextVar(&f.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
 	return cmd
@@ -76,7 +78,7 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 		debug.SetGCPercent(gcPercent)
 	}
 	b, err := broker.Open(broker.Options{
-		Dir: f.data, MinFree: uint64(f.minFree), MaxDrift: f.maxDrift, DedupWindow: f.dedup, Logger: logger,
+		Dir: f.data, MinFree: uint64(f.minFree), MaxDrift: f.maxDrift, DedupWindow: f.dedup, Restored: f.restored, Logger: logger,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends; start it again", "reason", message)

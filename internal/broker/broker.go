@@ -43,6 +43,10 @@ type Options struct {
 	MaxDrift time.Duration
 	// DedupWindow is how long an event's id is remembered. 0: 24 h.
 	DedupWindow time.Duration
+	// Restored says that Dir was put back from a backup. Positions that were
+	// given out since the backup will be given out again, to other events, so
+	// the log gets a new incarnation: every older cursor is foreign.
+	Restored bool
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
 	// Fatal is called when the state on disk is no longer known; it must end
@@ -158,7 +162,7 @@ func start(o Options, s *store.Store) (*Broker, error) {
 // before the apply loop, through the same projector.
 func (b *Broker) configure() error {
 	want := b.projector.Settings()
-	if !b.projector.Configured() {
+	if !b.projector.Configured() || b.options.Restored {
 		want.IncarnationName = newIncarnation()
 	}
 	want.FeatureLevel = projector.FeatureLevel
@@ -262,7 +266,7 @@ func (b *Broker) OpenState(patterns []event.Pattern) (*dispatch.State, error) {
 }
 
 // StateKey returns the winner of a key.
-func (b *Broker) StateKey(topic, key string) (dispatch.Delivery, error) {
+func (b *Broker) StateKey(topic, key string) (dispatch.KeyState, error) {
 	return b.dispatch.StateKey(topic, key)
 }
 

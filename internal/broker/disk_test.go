@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/eventlog"
 )
 
 // diskPoll is longer than the broker takes to notice what a disk has free.
@@ -97,6 +99,30 @@ func TestNearlyFullDisk(t *testing.T) {
 	within(t, 2*time.Second, "taken again", func() bool { return !full() })
 	r.close()
 	r.mustVerify()
+}
+
+// TestFullDiskTakesNoRefusals: while publishes are refused for want of space,
+// bad requests must not use up what is kept for freeing it.
+func TestFullDiskTakesNoRefusals(t *testing.T) {
+	mem := vfs.NewMem()
+	mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 99 << 20, TotalBytes: 1 << 30, UsedBytes: 1<<30 - 99<<20})
+	var refusals atomic.Int64
+	r := newRig(t, mem, func(o *broker.Options) {
+		o.MinFree = 100 << 20
+		o.Tap = func(p *eventlog.Proposal) {
+			if p.Kind == eventlog.KindRefusal {
+				refusals.Add(1)
+			}
+		}
+	})
+	for range 10 {
+		r.b.Refused(anonymous(), "a", event.Errorf(event.CodeJSONInvalid, "not JSON"))
+	}
+	r.putTopic("state", compact) // whatever was proposed before it is applied
+	if n := refusals.Load(); n != 0 {
+		t.Errorf("%d refusals were written to a full disk", n)
+	}
+	r.close()
 }
 
 // TestFullVolume fills a small volume for real, deletes a topic, and goes on.

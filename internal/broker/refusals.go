@@ -41,6 +41,9 @@ func (r *refusals) add(p identity.Principal, topic string, code event.Code) {
 	case event.CodeDiskFull, event.CodeShuttingDown, event.CodeOverloaded, event.CodeInternal:
 		return
 	}
+	if r.b.disk.full.Load() {
+		return // room is kept for what frees space
+	}
 	now := r.b.clock.Millis()
 	r.flush(now)
 	if event.CheckTopic(topic) != nil {

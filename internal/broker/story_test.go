@@ -326,7 +326,7 @@ func (s *story) key() string {
 	if err != nil {
 		return refusal(err)
 	}
-	return describe(deliveredEvent(s.t, &d))
+	return describe(deliveredEvent(s.t, &d.Delivery))
 }
 
 // digest topic=T: how many keys are in it, and in how many buckets.

@@ -42,6 +42,11 @@ func (b *Broker) tickLoop() {
 				break // the log is closing
 			}
 			due = b.leftover.Load()
+			select {
+			case <-b.stop:
+				return // the next start goes on
+			default:
+			}
 		}
 	}
 }

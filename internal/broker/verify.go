@@ -134,7 +134,7 @@ func (v *verification) file(d store.Damage, leftover bool) {
 	if d.Offset >= 0 {
 		f.Explanation = fmt.Sprintf("At byte %d: %s.", d.Offset, d.Detail)
 		if filepath.Ext(d.File) == ".log" {
-			f.Action = fmt.Sprintf("Restore a copy of the directory. Without one, everything that was acknowledged after this place is lost: cut the file with `truncate --size=%d %s`, start the broker, and have every reader begin again from the state.", d.Offset, filepath.Join(v.dir, d.File))
+			f.Action = fmt.Sprintf("Restore a copy of the directory. Without one, everything that was acknowledged after this place is lost: cut the file with `truncate --size=%d %s`, start the broker with `signalbox serve --restored`, and have every reader begin again from the state.", d.Offset, filepath.Join(v.dir, d.File))
 		}
 	}
 	if leftover {
@@ -209,7 +209,7 @@ func (v *verification) row(f projector.Finding) {
 
 // What to do about a finding.
 const (
-	actionRestore = "Restore a copy of the directory."
-	actionAudit   = "Something has changed the stored data since it was written. Restore a copy of the directory, and find out who can write to it."
+	actionRestore = "Restore a copy of the directory, and start it once with `signalbox serve --restored`."
+	actionAudit   = "Something has changed the stored data since it was written. Restore a copy of the directory, start it once with `signalbox serve --restored`, and find out who can write to it."
 	actionReport  = "No damage of a file explains this. Keep a copy of the directory, and report it as a fault of Signalbox together with this output."
 )

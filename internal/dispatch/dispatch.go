@@ -166,13 +166,13 @@ func Oldest(t *store.Topic) uint64 {
 // Topics returns all topics, by name.
 func (d *Dispatch) Topics() []store.Topic {
 	d.mu.RLock()
-	defer d.mu.RUnlock()
 	out := make([]store.Topic, 0, len(d.topics))
 	for _, v := range d.topics {
 		if t := v.info.Load(); !t.Deleted {
 			out = append(out, *t)
 		}
 	}
+	d.mu.RUnlock() // sorting many takes long, and would hold up apply
 	slices.SortFunc(out, func(a, b store.Topic) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }

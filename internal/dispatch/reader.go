@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -196,7 +197,9 @@ func (r *Reader) recovery() string {
 	return "Start again at the oldest, or with `on_reset=earliest`."
 }
 
-// facts adds what a client needs to recover. It is called with mu held.
+// facts adds what a client needs to recover. It names no more topics than can be
+// asked for at once; of more, the reader's patterns speak. It is called with mu
+// held.
 func (r *Reader) facts(e *event.Error) *event.Error {
 	topics := []string{}
 	compacted := []string{}
@@ -209,6 +212,12 @@ func (r *Reader) facts(e *event.Error) *event.Error {
 			compacted = append(compacted, t.Name)
 		}
 	}
+	slices.Sort(topics)
+	topics = topics[:min(len(topics), event.MaxPatterns)]
+	slices.Sort(compacted)
+	if len(compacted) > event.MaxPatterns {
+		compacted = r.statePatterns(compacted)
+	}
 	oldest := uint64(0) // of several topics only the beginning is before everything
 	if len(r.group.views) == 1 {
 		oldest = Oldest(r.group.views[0].info.Load())
@@ -218,6 +227,19 @@ func (r *Reader) facts(e *event.Error) *event.Error {
 		e = e.Fact("state", "/v1/state?topics="+strings.Join(compacted, ","))
 	}
 	return e
+}
+
+// statePatterns are the reader's patterns without the names of topics that are
+// not among the compacted ones.
+func (r *Reader) statePatterns(compacted []string) (list []string) {
+	for _, p := range r.spec.Patterns {
+		name, exact := p.Exact()
+		if _, has := slices.BinarySearch(compacted, name); exact && !has {
+			continue
+		}
+		list = append(list, strings.ReplaceAll(p.String(), ">", "%3E"))
+	}
+	return list
 }
 
 // startAt begins at the first event applied at or after a log time.

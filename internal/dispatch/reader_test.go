@@ -194,6 +194,31 @@ func TestExpiredCursorSaysHowToGoOn(t *testing.T) {
 	}
 }
 
+// TestResetNamesWhatCanBeAsked: of more topics than a request may name, the
+// reset names some, and the URL of the state is one that the broker takes.
+func TestResetNamesWhatCanBeAsked(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	r.do(r.put("log", "delete", 1000, 1000))
+	const topics = event.MaxPatterns + 1
+	for i := range topics {
+		name := fmt.Sprintf("a.%03d", i)
+		r.do(r.put(name, "compact", 1000, 1000), r.publish(publishing{topic: name, key: "k"}, publishing{topic: name, key: "k", bare: true}))
+	}
+	r.tick(1_000)
+	_, err := r.dispatch.Open(dispatch.Spec{Patterns: patterns(t, "a.>,a.000,log"), Start: at(1)})
+	e := event.AsError(err)
+	if e == nil || e.Code != event.CodeCursorExpired {
+		t.Fatal(err)
+	}
+	if named := e.Facts["topics"].([]string); len(named) != event.MaxPatterns || named[0] != "a.000" {
+		t.Errorf("%d topics are named: %v", len(named), named)
+	}
+	if got := e.Facts["state"]; got != "/v1/state?topics=a.%3E,a.000" {
+		t.Errorf("the URL of the state is %v", got)
+	}
+}
+
 // TestStartAtTime begins with the first event of a moment of log time, also
 // where the tail has earlier ones of the same minute.
 func TestStartAtTime(t *testing.T) {

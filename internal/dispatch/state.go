@@ -107,34 +107,41 @@ func (s *State) read() (err error) {
 	return err
 }
 
+// KeyState is the winner of a key, and where that is exact.
+type KeyState struct {
+	Delivery
+	Cursor    event.Cursor
+	LogMillis int64
+}
+
 // StateKey returns the winner of a key.
-func (d *Dispatch) StateKey(topic, key string) (delivery Delivery, err error) {
-	t, err := d.compacted(topic)
-	if err != nil {
-		return delivery, err
-	}
-	var millis int64
+func (d *Dispatch) StateKey(topic, key string) (state KeyState, err error) {
+	var t store.Topic
 	view := d.store.View(func() {
+		t, err = d.compacted(topic) // the one of the snapshot, not one deleted before it
 		d.mu.RLock()
 		defer d.mu.RUnlock()
-		millis = d.space.LogMillis
+		state.Cursor, state.LogMillis = d.cursor(d.head), d.space.LogMillis
 	})
 	defer view.Close()
+	if err != nil {
+		return state, err
+	}
 	winner, ok, err := view.Winner(t.Number, key)
 	if err != nil {
-		return delivery, err
+		return state, err
 	}
-	if !ok || !winner.Live(millis) {
-		return delivery, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
+	if !ok || !winner.Live(state.LogMillis) {
+		return state, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
 	}
 	ok, err = view.Event(t.Number, winner.Position, func(row store.EventRow) error {
-		delivery = d.deliver(&projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
+		state.Delivery = d.deliver(&projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
 		return nil
 	})
 	if err == nil && !ok {
 		err = store.Damagedf("the winner of key %q has no event", key)
 	}
-	return delivery, err
+	return state, err
 }
 
 // Digest is a topic's digest and where it is exact.
@@ -147,18 +154,19 @@ type Digest struct {
 }
 
 // Digest computes the digest of a compacted topic.
-func (d *Dispatch) Digest(ctx context.Context, topic string) (Digest, error) {
-	t, err := d.compacted(topic)
-	if err != nil {
-		return Digest{}, err
-	}
-	out := Digest{Topic: topic}
+func (d *Dispatch) Digest(ctx context.Context, topic string) (out Digest, err error) {
+	var t store.Topic
 	view := d.store.View(func() {
+		t, err = d.compacted(topic) // as in StateKey
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		out.Cursor, out.LogMillis = d.cursor(d.head), d.space.LogMillis
 	})
 	defer view.Close()
+	if err != nil {
+		return out, err
+	}
+	out.Topic = topic
 	err = view.Winners(t.Number, func(key string, row store.WinnerRow) error {
 		if !row.Live(out.LogMillis) {
 			return nil

@@ -127,8 +127,11 @@ func TestStateKey(t *testing.T) {
 		settle()
 		for key, want := range map[string]string{"k/1": "new", "short": "short"} {
 			d, err := r.dispatch.StateKey("a", key)
-			if err != nil || decode(t, &d).ID != want {
+			if err != nil || decode(t, &d.Delivery).ID != want {
 				t.Errorf("the state of %q is %s, %v", key, d.JSON(), err)
+			}
+			if all, err := r.dispatch.Digest(t.Context(), "a"); err != nil || d.Cursor != all.Cursor || d.LogMillis != all.LogMillis {
+				t.Errorf("the state of %q is exact at %s and %d, the digest at %s and %d, %v", key, d.Cursor, d.LogMillis, all.Cursor, all.LogMillis, err)
 			}
 		}
 		r.tick(1_000)
@@ -190,4 +193,37 @@ func TestDigest(t *testing.T) {
 			t.Errorf("a digest that nobody waits for: %v", err)
 		}
 	})
+}
+
+// TestStateKeyOfATopicMadeAnew: the state of a key and the digest are those of
+// the topic at their cursor, also while it is deleted and made again.
+func TestStateKeyOfATopicMadeAnew(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	r.do(r.put("a", "compact", 1000, 1000), r.publish(publishing{topic: "a", key: "k"}))
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			state, err := r.dispatch.StateKey("a", "k")
+			if err != nil || state.Position != state.Cursor.Position {
+				t.Errorf("the state at %s is that of position %d, %v", state.Cursor, state.Position, err)
+				return
+			}
+			if digest, err := r.dispatch.Digest(context.Background(), "a"); err != nil || digest.Keys != 1 {
+				t.Errorf("the digest at %s has %d keys, %v", digest.Cursor, digest.Keys, err)
+				return
+			}
+		}
+	}()
+	for range 2000 {
+		r.do(r.drop("a"), r.put("a", "compact", 1000, 1000), r.publish(publishing{topic: "a", key: "k"}))
+	}
+	close(stop)
+	<-done
 }

@@ -3,6 +3,7 @@
 package projector
 
 import (
+	"encoding/binary"
 	"strconv"
 
 	"signalbox/event"
@@ -37,8 +38,9 @@ func (p *Projector) events(proposal *eventlog.Proposal) (Result, error) {
 	}
 	if proposal.Idempotency.Set {
 		row := store.AnsweredRow{LogMillis: p.space.LogMillis, Request: proposal.Idempotency.Request, Verdicts: result.Verdicts}
-		p.batch.SetAnswered(p.space.Generation, proposal.Idempotency.Scope, &row)
-		p.overlay.answered.put(proposal.Idempotency.Scope, row)
+		scope := p.scope(proposal)
+		p.batch.SetAnswered(p.space.Generation, scope, &row)
+		p.overlay.answered.put(scope, row)
 	}
 	return result, nil
 }
@@ -55,10 +57,11 @@ func Aborted(index int, cause *event.Error) *event.Error {
 
 // answered looks an idempotent request up.
 func (p *Projector) answered(proposal *eventlog.Proposal) (Result, bool, error) {
-	row, ok := p.overlay.answered.get(proposal.Idempotency.Scope)
+	scope := p.scope(proposal)
+	row, ok := p.overlay.answered.get(scope)
 	for back := uint32(0); !ok && back <= min(1, p.space.Generation); back++ {
 		var err error
-		row, ok, err = p.lookup.Answered(p.space.Generation-back, proposal.Idempotency.Scope)
+		row, ok, err = p.lookup.Answered(p.space.Generation-back, scope)
 		if err != nil {
 			return Result{}, false, err
 		}
@@ -72,6 +75,17 @@ func (p *Projector) answered(proposal *eventlog.Proposal) (Result, bool, error) 
 		return Result{Err: err}, true, nil
 	}
 	return Result{Verdicts: row.Verdicts, Replayed: true}, true, nil
+}
+
+// scope is that of an idempotency key with the topic's number in it: deleting a
+// topic forgets what was answered, or a repetition would be told of events that
+// are not there. A topic that has never been has answered nothing.
+func (p *Projector) scope(proposal *eventlog.Proposal) [16]byte {
+	scope := proposal.Idempotency.Scope
+	if t := p.topics[proposal.Topic]; t != nil {
+		binary.BigEndian.PutUint32(scope[:], binary.BigEndian.Uint32(scope[:])^t.Number)
+	}
+	return scope
 }
 
 // undo is what rollback needs to take a batch back.

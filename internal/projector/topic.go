@@ -55,7 +55,7 @@ func (p *Projector) ensure(name string, policy event.Policy) *topic {
 // admissible reports why a topic of this name cannot come into being.
 func (p *Projector) admissible(name string) *event.Error {
 	if p.topics[name] == nil && len(p.topics) >= p.settings.TopicsMax {
-		return event.Errorf(event.CodeTopicLimit, "There are %d topics, which is the limit. Delete topics that are no longer used.", len(p.topics))
+		return event.Errorf(event.CodeTopicLimit, "There are %d topics, deleted ones among them, which is the limit. Use a topic that exists, or the name of a deleted one.", len(p.topics))
 	}
 	return nil
 }

@@ -39,9 +39,6 @@ type reading struct {
 func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (reading, error) {
 	p := reading{limit: limitDefault}
 	p.request.Patterns = patterns
-	if r.Header["Signalbox-Filter"] != nil {
-		return p, filterUnsupported("Signalbox-Filter")
-	}
 	stream, err := wantsStream(r.Header["Accept"])
 	if err != nil {
 		return p, err

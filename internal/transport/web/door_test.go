@@ -64,7 +64,10 @@ func (d *door) start() {
 	if err != nil {
 		d.t.Fatalf("broker.Open: %v", err)
 	}
-	wo.Broker, wo.Logger = b, quiet
+	wo.Broker = b
+	if wo.Logger == nil {
+		wo.Logger = quiet
+	}
 	s, err := web.New(wo)
 	if err != nil {
 		d.t.Fatalf("web.New: %v", err)

@@ -62,11 +62,15 @@ func TestSmallRequestsCannotTakeMuchMemory(t *testing.T) {
 			d.batch("a", "["+strings.Repeat("{},", 1_000_000)+"{}]").want(t, 400)
 		})
 		wg.Go(func() {
-			header := make([]string, 0, 10_000)
-			for i := range 10_000 {
-				header = append(header, fmt.Sprintf("ce-x%d: 1", i))
+			d.binary("a", "1", "", manyAttributes(300)...).refused(t, 400, "event_invalid")
+		})
+		wg.Go(func() {
+			// The net/http of some versions of Go has a limit of its own.
+			a := d.do(request{method: "POST", path: "/v1/topics/a/events", unchecked: true,
+				header: append(manyAttributes(10_000), "ce-specversion: 1.0", "ce-id: 1", "ce-source: /t", "ce-type: t.x")})
+			if a.status != http.StatusRequestHeaderFieldsTooLarge {
+				a.refused(t, 400, "event_invalid")
 			}
-			d.binary("a", "1", "", header...).refused(t, 400, "event_invalid")
 		})
 	}
 	wg.Wait()
@@ -77,6 +81,14 @@ func TestSmallRequestsCannotTakeMuchMemory(t *testing.T) {
 	}
 	eq(t, "bytes held by requests", d.server.HeldBytes(), 0)
 	eq(t, "events", d.count("a"), 1)
+}
+
+func manyAttributes(n int) []string {
+	header := make([]string, n)
+	for i := range header {
+		header[i] = fmt.Sprintf("ce-x%d: 1", i)
+	}
+	return header
 }
 
 // F53: a head beyond the limit is refused by net/http, which then closes.

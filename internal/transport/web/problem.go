@@ -3,6 +3,7 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -20,6 +21,8 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(e)
 	if status == http.StatusInternalServerError {
 		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+	} else {
+		s.log.Debug("request refused", "method", r.Method, "path", r.URL.Path, "code", e.Code, "field", e.Field)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
@@ -87,12 +90,16 @@ func appendProblem(dst []byte, e *event.Error, status int) []byte {
 	return append(dst, '}', '\n')
 }
 
-// appendJSON appends v as JSON. Values without a JSON form of their own are
-// given as text, so that a fact can be any value that people can read.
+// appendJSON appends v as JSON, without the escapes that only HTML would need.
+// Values without a JSON form of their own are given as text, so that a fact
+// can be any value that people can read.
 func appendJSON(dst []byte, v any) []byte {
-	b, err := json.Marshal(v)
-	if err != nil {
-		b, _ = json.Marshal(fmt.Sprint(v)) // a string always has a JSON form
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if enc.Encode(v) != nil {
+		b.Reset()
+		_ = enc.Encode(fmt.Sprint(v)) // a string always has a JSON form
 	}
-	return append(dst, b...)
+	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
 }

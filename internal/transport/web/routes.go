@@ -66,6 +66,9 @@ func (s *Server) routes() *http.ServeMux {
 func (s *Server) handler(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.RawQuery, rt.params)
+		if err == nil && r.Header["Signalbox-Filter"] != nil {
+			err = filterUnsupported("Signalbox-Filter") // everywhere: an answer that ignored it would be taken for filtered
+		}
 		if err == nil {
 			err = rt.handle(s, w, r, q)
 		}
@@ -107,7 +110,7 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 	for _, name := range slices.Sorted(maps.Keys(q)) {
 		switch {
 		case slices.Contains(allowed, name):
-		case name == "filter" && slices.Contains(allowed, "cursor"):
+		case name == "filter":
 			return nil, filterUnsupported("filter")
 		case len(allowed) == 0:
 			return nil, event.Errorf(event.CodeParameterInvalid, "The parameter %.40q is unknown: this URL takes none.", name).With(name)

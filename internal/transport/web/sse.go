@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"time"
 
@@ -141,6 +142,9 @@ func (st *stream) run(reset *event.Error, failed error) {
 		err = st.fail(event.AsError(failed))
 	}
 	st.release()
+	if errors.Is(err, os.ErrDeadlineExceeded) { // it cannot be told, since it takes nothing
+		st.s.log.Info("event stream cut, its reader took nothing", "stall", st.s.opt.StallTimeout, "position", st.sent)
+	}
 	st.wire.end(err == nil)
 }
 

@@ -106,9 +106,6 @@ func writeCut(out *bufio.Writer, at event.Cursor) error {
 
 // keyState answers with the event that is the state of one key.
 func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) error {
-	// Both are taken before the state, so that whoever follows from the cursor
-	// may see this event again but misses none.
-	cursor, logMillis := s.broker.Head(), s.broker.LogMillis()
 	d, err := s.broker.StateKey(r.PathValue("topic"), r.PathValue("key"))
 	if err != nil {
 		return err
@@ -117,8 +114,8 @@ func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) 
 	h := w.Header()
 	h.Set("ETag", tag)
 	h.Set("Cache-Control", "no-cache")
-	h.Set("Signalbox-Cursor", cursor.String())
-	h.Set("Signalbox-Log-Ms", strconv.FormatInt(logMillis, 10))
+	h.Set("Signalbox-Cursor", d.Cursor.String())
+	h.Set("Signalbox-Log-Ms", strconv.FormatInt(d.LogMillis, 10))
 	if held := strings.Join(r.Header["If-None-Match"], ","); held == "*" || strings.Contains(held, tag) {
 		w.WriteHeader(http.StatusNotModified)
 		return nil

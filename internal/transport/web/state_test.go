@@ -62,6 +62,8 @@ func TestStateIsTheWinnersInPositionOrder(t *testing.T) {
 	if !strings.HasPrefix(a.cursor(), "@6.") || a.header.Get("Signalbox-Log-Ms") == "" {
 		t.Errorf("the state is at %q, log time %q", a.cursor(), a.header.Get("Signalbox-Log-Ms"))
 	}
+	key := d.get("/v1/topics/s/state/a").want(t, 200)
+	eq(t, "cursor and log time of a key", key.cursor()+key.header.Get("Signalbox-Log-Ms"), a.cursor()+a.header.Get("Signalbox-Log-Ms"))
 	both := d.get("/v1/state?topics=r,s").want(t, 200)
 	sameList(t, "keys of both topics", subjects(both.lines(t)), []string{"c", "a", "b", "z"})
 	eq(t, "cursor of both", both.cursor(), a.cursor())

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -142,16 +143,50 @@ func (d *door) bulk(topic, prefix string, n int) {
 	}
 }
 
+// lines are what was logged; those that find no room are dropped.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	select {
+	case l <- string(p):
+	default:
+	}
+	return len(p), nil
+}
+
+func TestRefusalIsLoggedForDebugging(t *testing.T) {
+	logged := make(lines, 16)
+	d := openDoor(t, func(o *doorOptions) {
+		o.web.Logger = slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	d.get("/v1/topics/a/events?cursor=x").refused(t, 400, "cursor_invalid")
+	if line := <-logged; !strings.Contains(line, "path=/v1/topics/a/events code=cursor_invalid field=cursor") {
+		t.Errorf("the log has %s", line)
+	}
+}
+
 // F12, F53: a reader that takes nothing is cut, its goroutines go with it, and
 // it loses nothing, for it resumes from the last id that it saw.
 func TestStalledReaderIsCutAndResumes(t *testing.T) {
-	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 300 * time.Millisecond })
+	logged := make(lines, 16)
+	d := openDoor(t, func(o *doorOptions) {
+		o.web.StallTimeout = 300 * time.Millisecond
+		o.web.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	})
 	goroutines := runtime.NumGoroutine()
 	c, r, _ := d.raw("GET /v1/topics/a/events HTTP/1.1", "Host: localhost", "Accept: text/event-stream")
 	_ = c.(*net.TCPConn).SetReadBuffer(64 << 10)
 	const n = 2000 // 20 MB, far more than the kernel takes for both sides
 	d.bulk("a", "e", n)
 	eventually(t, "the stalled reader is cut", func() bool { return d.server.OpenStreams() == 0 })
+	select {
+	case line := <-logged:
+		if !strings.Contains(line, "took nothing") || !strings.Contains(line, "stall=300ms") {
+			t.Errorf("the log gives no reason for the cut: %s", line)
+		}
+	default:
+		t.Error("the log does not tell of the cut")
+	}
 	body, err := io.ReadAll(httputil.NewChunkedReader(r))
 	if err == nil {
 		t.Error("the cut looks like an end in good order")
