@@ -14,25 +14,37 @@ import (
 type Cursor struct {
 	Position    uint64
 	Incarnation string
+	// Began is set for a reader that has not yet come to the end of what was
+	// removed before it began: a position greater than Position. Removals up to
+	// it took nothing from this reader.
+	Began uint64
 }
 
 // incarnationLen is the length of an incarnation, of letters and digits that
 // need no escaping in any protocol.
 const incarnationLen = 8
 
-// ParseCursor reads "@105.k3f9x0ab", "@105" or "@0". There is exactly one
-// spelling of each cursor: no sign, no leading zeros, no upper case.
+// ParseCursor reads "@105.k3f9x0ab", "@105.k3f9x0ab.900", "@105" or "@0". There
+// is exactly one spelling of each cursor: no sign, no leading zeros, no upper
+// case.
 func ParseCursor(s string) (Cursor, error) {
 	rest, ok := strings.CutPrefix(s, "@")
 	if !ok {
 		return Cursor{}, cursorFault(s)
 	}
-	digits, incarnation, dotted := strings.Cut(rest, ".")
+	digits, rest, dotted := strings.Cut(rest, ".")
+	incarnation, later, fresh := strings.Cut(rest, ".")
 	position, ok := parseDigits(digits, math.MaxUint64)
 	if !ok || dotted && !validIncarnation(incarnation) {
 		return Cursor{}, cursorFault(s)
 	}
-	return Cursor{Position: position, Incarnation: incarnation}, nil
+	c := Cursor{Position: position, Incarnation: incarnation}
+	if fresh {
+		if c.Began, ok = parseDigits(later, math.MaxUint64); !ok || c.Began <= position {
+			return Cursor{}, cursorFault(s)
+		}
+	}
+	return c, nil
 }
 
 func validIncarnation(s string) bool {
@@ -59,6 +71,9 @@ func (c Cursor) AppendTo(dst []byte) []byte {
 	dst = strconv.AppendUint(append(dst, '@'), c.Position, 10)
 	if c.Incarnation != "" {
 		dst = append(append(dst, '.'), c.Incarnation...)
+		if c.Began > c.Position {
+			dst = strconv.AppendUint(append(dst, '.'), c.Began, 10)
+		}
 	}
 	return dst
 }

@@ -12,8 +12,9 @@ import (
 
 func TestParseCursor(t *testing.T) {
 	for in, want := range map[string]event.Cursor{
-		"@105.k3f9x0ab": {105, "k3f9x0ab"}, "@105": {105, ""}, "@0": {}, "@0.00000000": {0, "00000000"},
-		"@18446744073709551615": {1<<64 - 1, ""},
+		"@105.k3f9x0ab": {Position: 105, Incarnation: "k3f9x0ab"}, "@105": {Position: 105}, "@0": {},
+		"@0.00000000": {Incarnation: "00000000"}, "@18446744073709551615": {Position: 1<<64 - 1},
+		"@105.k3f9x0ab.900": {Position: 105, Incarnation: "k3f9x0ab", Began: 900},
 	} {
 		got, err := event.ParseCursor(in)
 		if err != nil || got != want {
@@ -28,7 +29,7 @@ func TestParseCursor(t *testing.T) {
 		}
 	}
 	for _, in := range []string{
-		"", "@", "105", "@+1", "@-1", "@01", "@00", "@1.", "@1.k3f9x0a", "@1.k3f9x0abc", "@1.K3F9X0AB", "@1.k3f9x0a-", "@1.k3f9x0ab.1",
+		"", "@", "105", "@+1", "@-1", "@01", "@00", "@1.", "@1.k3f9x0a", "@1.k3f9x0abc", "@1.K3F9X0AB", "@1.k3f9x0a-", "@1.k3f9x0ab.1", "@1.k3f9x0ab.02", "@1.k3f9x0ab.", "@1.k3f9x0ab.2.3", "@1..2",
 		"@18446744073709551616", "@99999999999999999999999", " @1", "@1 ", "@1\n", "@٣", "@a", "now", "@@1",
 	} {
 		_, err := event.ParseCursor(in)

@@ -228,10 +228,10 @@ func (d *Delivery) JSON() []byte {
 func (d *Delivery) Line() []byte { return d.Frame[d.json : len(d.Frame)-2] }
 
 // appendFrame appends an event's frame to dst and returns where its JSON begins.
-func (d *Dispatch) appendFrame(dst []byte, e *projector.Applied) (frame []byte, json int) {
+func appendFrame(dst []byte, at event.Cursor, e *projector.Applied) (frame []byte, json int) {
 	start := len(dst)
 	dst = append(dst, "id: "...)
-	dst = d.cursor(e.Position).AppendTo(dst)
+	dst = at.AppendTo(dst)
 	dst = append(dst, "\ndata: "...)
 	json = len(dst) - start
 	dst = appendJSON(dst, e)
@@ -256,8 +256,8 @@ func appendJSON(dst []byte, e *projector.Applied) []byte {
 }
 
 // deliver builds a delivery in memory of its own.
-func (d *Dispatch) deliver(e *projector.Applied) Delivery {
-	frame, json := d.appendFrame(make([]byte, 0, len(e.Members)+128), e)
+func deliver(at event.Cursor, e *projector.Applied) Delivery {
+	frame, json := appendFrame(make([]byte, 0, len(e.Members)+128), at, e)
 	out := Delivery{Position: e.Position, Frame: frame, json: json}
 	if e.Flags&store.EventFold != 0 {
 		out.raw = appendJSON(nil, e)

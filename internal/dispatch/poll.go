@@ -47,6 +47,10 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 	}
 	d.mu.RUnlock()
 	for _, i := range r.items {
+		if i.Position < r.began { // the shared frame has another cursor
+			r.out = append(r.out, deliver(r.at(i.Position), &i.Applied))
+			continue
+		}
 		r.out = append(r.out, *i.frame(d))
 	}
 	return r.window(end, end == head), nil
@@ -65,7 +69,7 @@ func (r *Reader) release() {
 
 func (r *Reader) window(end uint64, caughtUp bool) Window {
 	r.cursor = max(r.cursor, end)
-	return Window{Deliveries: r.out, Cursor: r.d.cursor(r.cursor), CaughtUp: caughtUp}
+	return Window{Deliveries: r.out, Cursor: r.at(r.cursor), CaughtUp: caughtUp}
 }
 
 // removed reports whether the event may be gone from the store for another
@@ -160,7 +164,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 func (r *Reader) keep(arena []byte, t *store.Topic, position uint64, row *store.EventRow) []byte {
 	e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 	start := len(arena)
-	arena, json := r.d.appendFrame(arena, &e)
+	arena, json := appendFrame(arena, r.at(position), &e)
 	out := Delivery{Position: position, Frame: arena[start:len(arena):len(arena)], json: json}
 	if row.Flags&store.EventFold != 0 {
 		out.raw = appendJSON(nil, &e)

@@ -56,13 +56,13 @@ const scannedMax = 10_000
 // Reader is a cursor over the events of some topics. It belongs to one
 // goroutine.
 type Reader struct {
-	d       *Dispatch
-	group   *group
-	spec    Spec
-	topic   string // the one topic, if it is one by name
-	cursor  uint64
-	since   int64             // skip what was applied before this log time
-	forgive map[string]uint64 // removals by topic that the start does not mind
+	d      *Dispatch
+	group  *group
+	spec   Spec
+	topic  string // the one topic, if it is one by name
+	cursor uint64
+	since  int64  // skip what was applied before this log time
+	began  uint64 // removals up to here took nothing from this reader
 
 	known map[*view]bool // whether a view matches; nil for a single topic
 	items []*item        // scratch
@@ -100,7 +100,17 @@ func (r *Reader) Close() {
 }
 
 // Cursor is what the reader has stepped over.
-func (r *Reader) Cursor() event.Cursor { return r.d.cursor(r.cursor) }
+func (r *Reader) Cursor() event.Cursor { return r.at(r.cursor) }
+
+// at is the reader's cursor at a position. While it is before removals that the
+// reader began after, the cursor says so, or it could not be resumed.
+func (r *Reader) at(position uint64) event.Cursor {
+	c := r.d.cursor(position)
+	if position < r.began {
+		c.Began = r.began
+	}
+	return c
+}
 
 // Changed returns a channel that is closed when something on the reader's
 // topics becomes durable. Take it before the Poll that finds nothing.
@@ -146,28 +156,25 @@ func (r *Reader) start(s Start) error {
 	return nil
 }
 
-// fromOldest forgives all removals so far: the oldest retained event is what
-// was asked for.
+// fromOldest begins at the oldest retained event: whatever was removed so far
+// is not missed.
 func (r *Reader) fromOldest() {
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
 	r.cursor = 0
-	r.forgive = map[string]uint64{}
 	for _, v := range r.group.views {
-		if t := v.info.Load(); t.RemovedTo > 0 {
-			r.forgive[t.Name] = t.RemovedTo
-		}
+		r.began = max(r.began, v.info.Load().RemovedTo)
 	}
 }
 
 func (r *Reader) resume(c event.Cursor) error {
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
-	r.cursor = c.Position
+	r.cursor, r.began = c.Position, c.Began
 	if c.Incarnation != "" && c.Incarnation != r.d.incarnation {
 		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since. %s", c, r.recovery()))
 	}
-	if c.Position > r.d.head {
+	if max(c.Position, c.Began) > r.d.head {
 		return r.facts(event.Errorf(event.CodeCursorForeign, "The cursor %s is beyond the log's head %s. %s", c, r.d.cursor(r.d.head), r.recovery()))
 	}
 	return r.checkRemoved()
@@ -178,7 +185,7 @@ func (r *Reader) resume(c event.Cursor) error {
 func (r *Reader) checkRemoved() error {
 	for _, v := range r.group.views {
 		t := v.info.Load()
-		if t.RemovedTo > r.cursor && t.RemovedTo > r.forgive[t.Name] {
+		if t.RemovedTo > max(r.cursor, r.began) {
 			return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed from topic %q, up to position %d. %s", r.Cursor(), t.Name, t.RemovedTo, r.recovery())).
 				Fact("removed_to", r.d.cursor(t.RemovedTo).String())
 		}

@@ -233,8 +233,11 @@ type delivered struct {
 func decode(t fataler, d *dispatch.Delivery) (out delivered) {
 	t.Helper()
 	lines := strings.Split(string(d.Frame), "\n")
-	want := fmt.Sprintf("id: @%d.%s", d.Position, incarnation)
-	if len(lines) != 4 || lines[0] != want || !strings.HasPrefix(lines[1], "data: {") || lines[2]+lines[3] != "" {
+	id, err := event.ParseCursor(strings.TrimPrefix(lines[0], "id: "))
+	if err != nil || id.Position != d.Position || id.Incarnation != incarnation {
+		t.Fatalf("position %d has the frame %q: %v", d.Position, d.Frame, err)
+	}
+	if len(lines) != 4 || !strings.HasPrefix(lines[1], "data: {") || lines[2]+lines[3] != "" {
 		t.Fatalf("position %d has the frame %q", d.Position, d.Frame)
 	}
 	if err := json.Unmarshal(d.JSON(), &out); err != nil {

@@ -268,7 +268,7 @@ func (s *seam) reset(t *rapid.T, f *follower, cause error) {
 	if e.Code != event.CodeCursorExpired {
 		t.Fatalf("the cursor %s got %v", f.cursor, cause)
 	}
-	if !slices.ContainsFunc(s.matching(t, f), func(topic store.Topic) bool { return topic.RemovedTo > f.cursor.Position }) {
+	if !slices.ContainsFunc(s.matching(t, f), func(topic store.Topic) bool { return topic.RemovedTo > max(f.cursor.Position, f.cursor.Began) }) {
 		t.Fatalf("nothing after %s was removed: %v", f.cursor, cause)
 	}
 	if named, ok := e.Facts["topics"].([]string); !ok || len(named) == 0 {

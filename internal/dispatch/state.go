@@ -99,7 +99,7 @@ func (s *State) read() (err error) {
 			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 			start := len(s.arena)
 			var json int
-			s.arena, json = s.d.appendFrame(s.arena, &e)
+			s.arena, json = appendFrame(s.arena, s.d.cursor(position), &e)
 			s.chunk = append(s.chunk, Delivery{Position: position, Frame: s.arena[start:len(s.arena):len(s.arena)], json: json})
 		}
 		return scanned < stateChunkEvents && len(s.arena) < stateChunkBytes
@@ -135,7 +135,7 @@ func (d *Dispatch) StateKey(topic, key string) (state KeyState, err error) {
 		return state, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
 	}
 	ok, err = view.Event(t.Number, winner.Position, func(row store.EventRow) error {
-		state.Delivery = d.deliver(&projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
+		state.Delivery = deliver(d.cursor(winner.Position), &projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
 		return nil
 	})
 	if err == nil && !ok {

@@ -37,7 +37,7 @@ type item struct {
 }
 
 func (i *item) frame(d *Dispatch) *Delivery {
-	i.once.Do(func() { i.delivery = d.deliver(&i.Applied) })
+	i.once.Do(func() { i.delivery = deliver(d.cursor(i.Position), &i.Applied) })
 	return &i.delivery
 }
 

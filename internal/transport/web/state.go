@@ -73,7 +73,9 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.
 
 func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.Time) error {
 	out := bufio.NewWriterSize(pw, pieceBytes/2)
-	at := event.Cursor{Incarnation: state.Cursor().Incarnation}
+	// Whoever goes on from a cut has the state as of the snapshot up to there:
+	// removals before the snapshot took nothing from them.
+	at := event.Cursor{Incarnation: state.Cursor().Incarnation, Began: state.Cursor().Position}
 	for n := 0; ; n++ {
 		d, more, err := state.Next()
 		if err != nil {
