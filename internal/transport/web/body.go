@@ -25,7 +25,7 @@ const (
 	// bodyEager is what a Content-Length is believed for before any byte has
 	// come. A larger buffer grows with what arrives, so that an announcement
 	// alone takes no memory from others.
-	bodyEager = 128 << 10
+	bodyEager = 64 << 10
 )
 
 // budget counts bytes that requests hold at one time.

@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http"
 	"path"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -54,6 +55,9 @@ type Options struct {
 	// MaxConns stops connections from using up the file descriptors, which
 	// the store could not survive. 10,000.
 	MaxConns int
+	// Processors is how many streams can really write at one time, and one
+	// more. GOMAXPROCS.
+	Processors int
 }
 
 // The limits that no option changes.
@@ -95,7 +99,8 @@ func New(o Options) (*Server, error) {
 	o.StateTime = orDefault(o.StateTime, 5*time.Minute)
 	o.ShutdownGrace = orDefault(o.ShutdownGrace, 10*time.Second)
 	o.MaxConns = orDefault(o.MaxConns, 10_000)
-	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns()}
+	o.Processors = orDefault(o.Processors, runtime.GOMAXPROCS(0))
+	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors)}
 	s.mux = s.routes()
 	return s, nil
 }

@@ -5,7 +5,6 @@ package web
 import (
 	"context"
 	"net"
-	"runtime"
 	"sync"
 )
 
@@ -19,7 +18,7 @@ import (
 // Whoever has a turn must not block.
 type turns chan struct{}
 
-func newTurns() turns { return make(turns, max(1, runtime.GOMAXPROCS(0)-1)) }
+func newTurns(processors int) turns { return make(turns, max(1, processors-1)) }
 
 func (t turns) take() { t <- struct{}{} }
 func (t turns) give() { <-t }
