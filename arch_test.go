@@ -57,7 +57,7 @@ var layers = []layer{
 		why: "turns a credential into a principal, alike for every transport"},
 	{dir: "internal/eventlog", may: []string{"event"},
 		why: "orders proposals without judging them, so that another log can take its place"},
-	{dir: "internal/store", may: []string{"event", "internal/eventlog", "github.com/cockroachdb/pebble/v2"},
+	{dir: "internal/store", may: []string{"event", "internal/eventlog", "github.com/cockroachdb/pebble/v2", "golang.org/x/sys/unix"},
 		why: "the one place that knows Pebble: keys, checksums and durability have one author"},
 	{dir: "internal/projector", may: []string{"event", "internal/eventlog", "internal/store"},
 		tests: []string{"github.com/cockroachdb/pebble/v2"},

@@ -5,8 +5,6 @@ package broker
 import (
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Clock is where the broker reads time.
@@ -18,19 +16,13 @@ type Clock interface {
 }
 
 // systemClock is the machine's clock. Its monotonic reading goes on while the
-// machine sleeps, so that a suspended broker wakes with the right time.
+// machine sleeps, where the system has such a clock, so that a suspended broker
+// wakes with the right time.
 type systemClock struct{}
 
 func (systemClock) Wall() time.Time { return time.Now() }
 
-// Mono panics on a system without a boot-time clock, which no supported one is.
-func (systemClock) Mono() time.Duration {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		panic("broker: the system has no boot-time clock: " + err.Error())
-	}
-	return time.Duration(t.Nano())
-}
+func (systemClock) Mono() time.Duration { return sinceBoot() }
 
 // slewPer is how gently log time follows a wall clock that was stepped: by one
 // part in a hundred. A 60 s expiry so stays within its 2 s of tolerance.

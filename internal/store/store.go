@@ -99,7 +99,11 @@ func Open(o Options) (*Store, error) {
 		ReadOnly:                    o.ReadOnly,
 		ErrorIfNotExists:            o.ReadOnly,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
-		EventListener:               &pebble.EventListener{DataCorruption: o.corrupted},
+		EventListener: &pebble.EventListener{
+			DataCorruption:  o.corrupted,
+			FlushBegin:      func(pebble.FlushInfo) { standBack() },
+			CompactionBegin: func(pebble.CompactionInfo) { standBack() },
+		},
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
