@@ -55,8 +55,8 @@ type Options struct {
 	// MaxConns stops connections from using up the file descriptors, which
 	// the store could not survive. 10,000.
 	MaxConns int
-	// Processors is how many streams can really write at one time, and one
-	// more. GOMAXPROCS.
+	// Processors is how many there are; one stream more than that writes at one
+	// time. GOMAXPROCS.
 	Processors int
 }
 
