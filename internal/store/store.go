@@ -100,9 +100,12 @@ func Open(o Options) (*Store, error) {
 		ErrorIfNotExists:            o.ReadOnly,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		EventListener: &pebble.EventListener{
-			DataCorruption:  o.corrupted,
-			FlushBegin:      func(pebble.FlushInfo) { standBack() },
-			CompactionBegin: func(pebble.CompactionInfo) { standBack() },
+			DataCorruption: o.corrupted,
+			FlushBegin: func(f pebble.FlushInfo) {
+				if f.Input == 1 { // else flushing has fallen behind, and publishing would soon wait for it
+					standBack()
+				}
+			},
 		},
 	}
 	for i := range options.Levels {
