@@ -65,8 +65,8 @@ const gcPercent = 300
 
 // tuneRuntime prepares Go for a process in which requests must not wait for compactions, and returns the number of
 // processors. Go lets a goroutine that computes run for 10 ms before another gets its turn, at every step of a request;
-// with twice as many threads the operating system, which is fairer, decides. The slowest hundredth of
-// acknowledgements near full load came down from 26 ms to 7. GOMAXPROCS overrides it.
+// with twice as many threads the operating system, which is fairer, decides; what that does is measured in
+// docs/decisions/2026-11-29-background-work.md. GOMAXPROCS overrides it.
 func tuneRuntime() (processors int) {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

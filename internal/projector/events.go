@@ -219,8 +219,8 @@ func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *e
 	if !ok || key == "" {
 		return "", event.Errorf(event.CodeKeyRequired, "The topic is compacted, so each event needs a key: set `partitionkey` or `subject`, or a value at the topic's `key_from`.").With("partitionkey")
 	}
-	if len(key) > event.MaxKeyBytes {
-		return "", event.Errorf(event.CodeKeyInvalid, "The key has %d bytes; at most %d are allowed.", len(key), event.MaxKeyBytes)
+	if err := event.CheckKey(key); err != nil {
+		return "", event.AsError(err)
 	}
 	return key, nil
 }
