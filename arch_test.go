@@ -74,7 +74,7 @@ var layers = []layer{
 		tests: []string{"client", "github.com/getkin/kin-openapi"},
 		why:   "a transport holds no rule: it sees the broker's surface, never a stage, never another transport"},
 	{dir: "cmd/signalbox", may: []string{"event", "client", "internal/identity", "internal/store", "internal/dispatch",
-		"internal/broker", "internal/transport/web", "github.com/spf13/cobra", "golang.org/x/term"},
+		"internal/broker", "internal/transport/web", "github.com/spf13/cobra", "golang.org/x/term", "github.com/goccy/go-yaml"},
 		why: "wires everything in the order of the flow and holds nothing that others could want"},
 	{dir: ".", why: "these rules only: the module has no package at its root"},
 }

@@ -10,10 +10,11 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"time"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,40 +23,24 @@ import (
 	"signalbox/internal/transport/web"
 )
 
-// serveFlags are the flags of serve.
-type serveFlags struct {
-	data      string
-	listen    string
-	minFree   byteSize
-	maxDrift  time.Duration
-	dedup     time.Duration
-	restored  bool
-	logFormat string
-	logLevel  slog.Level
-}
-
 func (a *app) serveCommand() *cobra.Command {
-	f := &serveFlags{minFree: 256 << 20}
+	f, restored := &configFlags{}, false
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a broker",
 		Long: "Run a broker until it is told to stop (SIGINT or SIGTERM): it then refuses new events, ends streams in good order\n" +
 			"and closes its data directory. A second signal ends it at once; nothing acknowledged is lost even then.\n\n" +
-			"While no identity is configured, the broker listens on loopback addresses only.",
+			"While no identity is configured, the broker listens on loopback addresses only.\n\n" +
+			"Every setting can be given as a flag, as an environment variable (--min-free is SIGNALBOX_MIN_FREE), or in a file\n" +
+			"(--config, where it is min_free), and in this order the first decides; see \"signalbox config\". On SIGHUP the\n" +
+			"broker reads the file again and takes over log_level.",
 		Example: "  signalbox serve\n" +
 			"  signalbox serve --data ./other-data --listen 127.0.0.1:0 --log-format json --min-free 1GiB",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), f, restored) },
 	}
-	fl := cmd.Flags()
-	fl.StringVar(&f.data, "data", envOr("SIGNALBOX_DATA", "./signalbox-data"), "data `directory`; the environment variable SIGNALBOX_DATA sets the default")
-	fl.StringVar(&f.listen, "listen", envOr("SIGNALBOX_LISTEN", "127.0.0.1:8080"), "loopback `address` to listen on, port 0 for any; the environment variable SIGNALBOX_LISTEN sets the default")
-	fl.Var(&f.minFree, "min-free", "refuse events while the volume has less than this free; 0 never refuses")
-	fl.DurationVar(&f.maxDrift, "hlc-max-drift", 500*time.Millisecond, "refuse events whose clock is further ahead than this")
-	fl.DurationVar(&f.dedup, "dedup-window", 24*time.Hour, "how long the id of an event is remembered")
-	fl.BoolVar(&f.restored, "restored", false, "for the first start after the data directory was put back from a backup: refuse every cursor given out before, because positions will repeat")
-	fl.StringVar(&f.logFormat, "log-format", "text", "`text` or json")
-	fl.TextVar(&f.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
+	f.register(cmd)
+	cmd.Flags().BoolVar(&restored, "restored", false, "for the first start after the data directory was put back from a backup: refuse every cursor given out before, because positions will repeat")
 	return cmd
 }
 
@@ -79,20 +64,18 @@ func tuneRuntime() (processors int) {
 }
 
 // serve builds the broker in the order in which an event passes through it.
-func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
-	logger, err := newLogger(a.err, f.logFormat, f.logLevel)
+func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err error) {
+	c, err := f.resolve()
 	if err != nil {
 		return err
 	}
-	if err := checkLoopback(f.listen); err != nil {
-		return err
-	}
-	if f.maxDrift < time.Millisecond || f.dedup < time.Second {
-		return usagef("--hlc-max-drift is at least 1ms and --dedup-window at least 1s")
-	}
+	level := new(slog.LevelVar)
+	level.Set(c.LogLevel)
+	logger := newLogger(a.err, c.LogFormat, level)
+	defer f.reloadOnHangup(level, logger)()
 	processors := tuneRuntime()
 	b, err := broker.Open(broker.Options{
-		Dir: f.data, MinFree: uint64(f.minFree), MaxDrift: f.maxDrift, DedupWindow: f.dedup, Restored: f.restored, Logger: logger,
+		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, Restored: restored, Logger: logger,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends; start it again", "reason", message)
@@ -107,12 +90,12 @@ func (a *app) serve(ctx context.Context, f *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.listen)
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("%w; another broker may be running there: stop it, or choose another address with --listen", err)
 	}
-	a.banner("http://"+listener.Addr().String(), f.data)
-	logger.Info("listening", "address", listener.Addr().String(), "data", f.data, "head", b.Head().String())
+	a.banner("http://"+listener.Addr().String(), c.Data)
+	logger.Info("listening", "address", listener.Addr().String(), "data", c.Data, "head", b.Head().String())
 	if err := server.Serve(ctx, listener); err != nil {
 		return err
 	}
@@ -137,15 +120,32 @@ Make a topic that keeps the last event of every key, publish to it, read its sta
 `, url, data)
 }
 
-func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, error) {
+func newLogger(w io.Writer, format logFormat, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
-	switch format {
-	case "text":
-		return slog.New(slog.NewTextHandler(w, o)), nil
-	case "json":
-		return slog.New(slog.NewJSONHandler(w, o)), nil
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
 	}
-	return nil, usagef("--log-format is text or json, not %q", format)
+	return slog.New(slog.NewTextHandler(w, o))
+}
+
+// reloadOnHangup reads the configuration again whenever the process gets SIGHUP, and takes over what is reloadable. A
+// configuration with faults changes nothing. The function that it returns ends that.
+func (f *configFlags) reloadOnHangup(level *slog.LevelVar, logger *slog.Logger) (end func()) {
+	hangups, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		defer close(done)
+		for range hangups {
+			c, err := f.resolve()
+			if err != nil {
+				logger.Error("the configuration was not read again, and the old one stays", "err", err)
+				continue
+			}
+			level.Set(c.LogLevel)
+			logger.Info("the configuration was read again", "log_level", c.LogLevel)
+		}
+	}()
+	return func() { signal.Stop(hangups); close(hangups); <-done }
 }
 
 // checkLoopback refuses to listen where others than this machine could reach the broker: without an identity they could
@@ -153,7 +153,7 @@ func newLogger(w io.Writer, format string, level slog.Level) (*slog.Logger, erro
 func checkLoopback(address string) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return usagef("--listen %q is not an address such as 127.0.0.1:8080", address)
+		return usagef("listen %q is not an address such as 127.0.0.1:8080", address)
 	}
 	if ip := net.ParseIP(host); host == "localhost" || ip != nil && ip.IsLoopback() {
 		return nil

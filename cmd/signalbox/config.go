@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	_ "embed" // for the example below
+	"log/slog"
+	"time"
+)
+
+// Config is what a file, the environment and flags can set of a broker. Each field is one setting under one name: key
+// is its name in the file, with dashes it is the flag, in capitals behind SIGNALBOX_ the variable. The comment of a
+// field is its entry in docs/configuration.md and in signalbox.yaml; run "go test ./cmd/signalbox -run Config -update"
+// after a change.
+type Config struct {
+	// The directory that holds the log and everything made from it. It is created if it does not exist. One broker at a
+	// time uses it; it must be on a local file system whose syncs reach the disk.
+	Data string `key:"data" value:"directory" default:"./signalbox-data" help:"data directory"`
+
+	// The loopback address and port to listen on; port 0 takes any that is free. Without an identity configured, other
+	// addresses are refused, because everybody on the network could read and publish.
+	Listen string `key:"listen" value:"address" default:"127.0.0.1:8080" help:"loopback address to listen on, port 0 for any"`
+
+	// Events are refused (disk_full) while the volume of the data directory has less than this free; reading, deleting
+	// and reclaiming go on. The reserve must hold what has been accepted and is still to be written out, so less than
+	// 128MiB does not protect. 0 never refuses.
+	MinFree byteSize `key:"min_free" value:"size" default:"256MiB" help:"refuse events while the volume has less than this free; 0 never refuses"`
+
+	// An event whose clock is further ahead than this is refused (hlc_drift), so that one wrong clock cannot win over
+	// everybody else's events. At least 1ms.
+	HLCMaxDrift time.Duration `key:"hlc_max_drift" value:"duration" default:"500ms" help:"refuse events whose clock is further ahead than this"`
+
+	// How long the id of an event is remembered, so that a repetition has no effect. At least 1s.
+	DedupWindow time.Duration `key:"dedup_window" value:"duration" default:"24h" help:"how long the id of an event is remembered"`
+
+	// The form of the broker's own logs, which go to standard error: text or json.
+	LogFormat logFormat `key:"log_format" value:"format" default:"text" help:"text or json"`
+
+	Reloadable
+}
+
+// Reloadable are the settings that a running broker takes over when it gets SIGHUP. Flags and variables keep their
+// precedence then, so what they set stays.
+type Reloadable struct {
+	// How much the broker logs about itself: debug, info, warn or error.
+	LogLevel slog.Level `key:"log_level" value:"level" default:"info" help:"debug, info, warn or error"`
+}
+
+// exampleConfig has every setting with its default and its explanation.
+//
+//go:embed signalbox.yaml
+var exampleConfig []byte
+
+// validate refuses values that no broker could run with.
+func (c *Config) validate() error {
+	switch {
+	case c.Data == "":
+		return usagef("data names no directory")
+	case c.HLCMaxDrift < time.Millisecond:
+		return usagef("hlc_max_drift is %s and must be at least 1ms", c.HLCMaxDrift)
+	case c.DedupWindow < time.Second:
+		return usagef("dedup_window is %s and must be at least 1s", c.DedupWindow)
+	}
+	return checkLoopback(c.Listen)
+}
+
+// logFormat is text or json.
+type logFormat string
+
+// UnmarshalText reads a setting.
+func (f *logFormat) UnmarshalText(text []byte) error {
+	if *f = logFormat(text); *f != "text" && *f != "json" {
+		return usagef("%q is neither text nor json", text)
+	}
+	return nil
+}
