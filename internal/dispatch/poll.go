@@ -17,7 +17,7 @@ import (
 // skipped and nothing superseded is ever delivered. It fails with
 // cursor_expired if the reader has fallen behind a removal.
 func (r *Reader) Poll(limit Limit) (Window, error) {
-	r.release()
+	r.Release()
 	d := r.d
 	d.mu.RLock()
 	head := d.head
@@ -56,8 +56,8 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 	return r.window(end, end == head), nil
 }
 
-// release lets go of the last window.
-func (r *Reader) release() {
+// Release lets go of the last window before the next Poll does.
+func (r *Reader) Release() {
 	clear(r.items)
 	clear(r.out)
 	r.items, r.out = r.items[:0], r.out[:0]

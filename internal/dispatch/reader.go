@@ -95,7 +95,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 
 // Close releases the reader.
 func (r *Reader) Close() {
-	r.release()
+	r.Release()
 	r.d.leave(r.group)
 }
 

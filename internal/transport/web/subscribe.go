@@ -62,7 +62,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q url.Values, patt
 		return err
 	}
 	if p.stream {
-		return s.stream(w, r, p)
+		return s.eventStream(w, r, p)
 	}
 	return s.poll(w, r, p)
 }

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/dispatch"
+)
+
+const (
+	// windowEvents and windowBytes are what a stream takes from the log at one
+	// time. They bound its memory, not its length.
+	windowEvents = 512
+	windowBytes  = 256 << 10
+	// skippedMax is how far a stream's reader may fall behind what was passed
+	// over on its behalf; then it is told the cursor.
+	skippedMax = 10_000
+)
+
+// voice speaks to the reader of a stream in the words of one protocol. It
+// belongs to the stream's goroutine, but for gone.
+type voice interface {
+	// begin sends the first bytes. A reset says that events were lost before
+	// the first, and that the reader chose to go on.
+	begin(reset *event.Error) error
+	// window says how many events the reader takes now. The stream asks for no
+	// more; with 0 it waits until attention.
+	window() int
+	// room announces a window that is about to be sent.
+	room(deliveries []dispatch.Delivery)
+	// event buffers an event, flush sends what is buffered. All other methods
+	// send what they say.
+	event(d *dispatch.Delivery) error
+	flush() error
+	sync(at event.Cursor, logMillis int64) error
+	moved(at event.Cursor) error     // much was passed over
+	heartbeat(at event.Cursor) error // nothing was sent for a while
+	continued(reset *event.Error) error
+	drained() error              // the broker is shutting down
+	failed(e *event.Error) error // there is nothing more to read
+	// attention has a value when attend has something to do: whatever the
+	// reader said. Both are for streams that go in both directions.
+	attention() <-chan struct{}
+	attend() error
+	gone() <-chan struct{} // closed when the reader has left
+	end(err error)         // an end in good order if err is nil
+}
+
+// jitter spreads what many streams would else do at the same moment.
+func jitter(from, to time.Duration) time.Duration {
+	return from + rand.N(max(1, to-from))
+}
+
+// stream is one reader that follows, owned by one goroutine, in any protocol.
+type stream struct {
+	s *Server
+	reading
+	reader  *dispatch.Reader // nil if there is nothing to read
+	voice   voice
+	synced  bool      // the sync marker was sent
+	sent    uint64    // position of the last cursor sent
+	written time.Time // when something was last sent
+	ends    time.Time // of its life; zero if that has no bound
+	live    bool      // the last window was caught up
+	turn    bool      // this stream has one of the server's turns
+}
+
+// A reader that catches up reads from the store, which may block, and sends
+// much at a time; turns are for the many that are live.
+func (st *stream) takeTurn() {
+	if !st.turn {
+		st.s.turns.take()
+		st.turn = true
+	}
+}
+
+func (st *stream) giveTurn() {
+	if st.turn {
+		st.turn = false
+		st.s.turns.give()
+	}
+}
+
+// recover keeps a defect in one stream from ending the process, as net/http
+// does for its handlers.
+func (st *stream) recover() {
+	if v := recover(); v != nil {
+		st.s.log.Error("event stream panicked", "panic", v, "stack", string(debug.Stack()))
+		st.voice.end(errPanicked)
+	}
+}
+
+// run is the life of a stream: a greeting, whatever the reader has, and an end
+// in good order. A reset or a failure to open is told in the stream.
+func (st *stream) run(reset *event.Error, failed error) {
+	defer st.release()
+	// The first bytes leave at once: until then a client, or a proxy on the
+	// way, does not know that it is connected.
+	err := st.voice.begin(reset)
+	if err == nil && failed == nil {
+		st.sent = st.reader.Cursor().Position
+		failed, err = st.follow()
+	}
+	if err == nil && failed != nil {
+		err = st.fail(event.AsError(failed))
+	}
+	st.release()
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		st.s.log.Info("event stream cut, its reader took nothing", "stall", st.s.opt.StallTimeout, "position", st.sent)
+	}
+	st.voice.end(err)
+}
+
+// release gives back what others wait for.
+func (st *stream) release() {
+	st.giveTurn()
+	if st.reader != nil {
+		st.reader.Close()
+		st.reader = nil
+	}
+}
+
+// follow sends what the reader has until the stream's life, the broker or the
+// connection ends. A failure is one of the reader, err one of the connection.
+func (st *stream) follow() (failed, err error) {
+	timer := time.NewTimer(st.untilTend(st.written)) // not reset for each event, so it may be early
+	defer timer.Stop()
+	for {
+		if st.live {
+			st.takeTurn()
+		}
+		changed := st.reader.Changed()
+		window, idle, failed, err := st.step()
+		st.giveTurn()
+		if err == nil && failed != nil {
+			failed, err = st.goOn(event.AsError(failed))
+			if failed == nil && err == nil {
+				continue
+			}
+		}
+		if failed != nil || err != nil {
+			return failed, err
+		}
+		// A reader that has just caught up polls once more before it waits, so
+		// that it holds on to nothing of what it read.
+		idle = idle || window.CaughtUp && (st.live || len(window.Deliveries) == 0)
+		st.live = window.CaughtUp
+		now := time.Now()
+		if ended, err := st.tend(now); ended || err != nil {
+			return nil, err
+		}
+		if !idle {
+			continue
+		}
+		select {
+		case <-changed:
+		case now = <-timer.C:
+			timer.Reset(st.untilTend(now))
+		case <-st.voice.attention():
+		case <-st.voice.gone():
+			return nil, errLeft
+		case <-st.s.broker.Draining():
+		}
+	}
+}
+
+// step sends what the reader said before and the next window of the log. It is
+// paused while the reader takes no events.
+func (st *stream) step() (window dispatch.Window, paused bool, failed, err error) {
+	if err := st.voice.attend(); err != nil {
+		return window, false, nil, err
+	}
+	events := min(windowEvents, st.voice.window())
+	if events == 0 {
+		st.reader.Release()
+		return window, true, nil, st.voice.flush()
+	}
+	window, failed = st.reader.Poll(dispatch.Limit{Events: events, Bytes: windowBytes})
+	if failed != nil {
+		return window, false, failed, nil
+	}
+	return window, false, nil, st.send(&window, time.Now())
+}
+
+// untilTend is when the stream must be looked after even if nothing comes.
+func (st *stream) untilTend(now time.Time) time.Duration {
+	due := st.written.Add(st.s.opt.Heartbeat).Sub(now)
+	if due <= 0 {
+		due = st.s.opt.Heartbeat // it is sent now
+	}
+	if !st.ends.IsZero() {
+		due = min(due, st.ends.Sub(now))
+	}
+	return max(time.Millisecond, due)
+}
+
+var (
+	errLeft     = errors.New("the reader has left")
+	errPanicked = errors.New("the stream panicked")
+)
+
+// goOn continues at the oldest after a reset, if the reader chose so. It
+// returns the failure that ends the stream otherwise.
+func (st *stream) goOn(e *event.Error) (failed, err error) {
+	if !st.earliest || !isReset(e.Code) {
+		return e, nil
+	}
+	st.reader.Close()
+	st.reader, failed = st.s.reopen(&st.reading)
+	if failed != nil {
+		return failed, nil
+	}
+	return nil, st.voice.continued(e)
+}
+
+// send writes a window, and what its end has to tell. It flushes unless more
+// is known to follow at once.
+func (st *stream) send(window *dispatch.Window, now time.Time) error {
+	if n := len(window.Deliveries); n > 0 {
+		st.voice.room(window.Deliveries)
+		for i := range window.Deliveries {
+			if err := st.voice.event(&window.Deliveries[i]); err != nil {
+				return err
+			}
+		}
+		st.sent, st.written = window.Deliveries[n-1].Position, now
+	}
+	switch {
+	case window.CaughtUp && !st.synced:
+		st.synced = true
+		st.sent, st.written = window.Cursor.Position, now
+		return st.voice.sync(window.Cursor, st.s.broker.LogMillis())
+	case window.Cursor.Position >= st.sent+skippedMax:
+		st.sent, st.written = window.Cursor.Position, now
+		return st.voice.moved(window.Cursor)
+	case window.CaughtUp || len(window.Deliveries) == 0:
+		return st.voice.flush()
+	}
+	return nil
+}
+
+// tend does what time asks for: end the stream, or show that it is alive.
+func (st *stream) tend(now time.Time) (ended bool, err error) {
+	select {
+	case <-st.s.broker.Draining():
+		return true, st.voice.drained()
+	default:
+	}
+	if !st.ends.IsZero() && !now.Before(st.ends) {
+		return true, nil
+	}
+	if now.Sub(st.written) < st.s.opt.Heartbeat {
+		return false, nil
+	}
+	at := st.reader.Cursor()
+	st.sent, st.written = at.Position, now
+	return false, st.voice.heartbeat(at)
+}
+
+// fail tells why there is nothing more to read.
+func (st *stream) fail(e *event.Error) error {
+	if !isReset(e.Code) && !e.Code.Class().Retryable {
+		st.s.log.Error("event stream failed", "err", e)
+	}
+	return st.voice.failed(e)
+}
