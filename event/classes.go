@@ -105,6 +105,9 @@ var classes = [...]struct {
 	{CodePolicyImmutable, Class{409, exitCaller, false,
 		"This policy field is fixed while the topic has events",
 		"Delete the topic first, or use another one."}},
+	{CodeSignedUnsupported, Class{400, exitCaller, false,
+		"Signatures are not verified yet",
+		"Leave signed out, or false, and verify signatures at the reader."}},
 
 	{CodeCursorInvalid, Class{400, exitCaller, false,
 		"The cursor is malformed",

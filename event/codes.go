@@ -45,6 +45,8 @@ const (
 	CodePolicyInvalid   Code = "policy_invalid"
 	CodePolicyImmutable Code = "policy_immutable"
 
+	CodeSignedUnsupported Code = "signed_unsupported"
+
 	CodeCursorInvalid     Code = "cursor_invalid"
 	CodeCursorExpired     Code = "cursor_expired"
 	CodeCursorForeign     Code = "cursor_foreign"

@@ -294,6 +294,7 @@ func FuzzParsePattern(f *testing.F) {
 func FuzzLookupJSON(f *testing.F) {
 	f.Add([]byte(`{"order":{"id":"A\u00e9","n":1.5,"ok":true,"nil":null,"list":[1]}}`), "order.id")
 	f.Add([]byte(`{"a":1}`), "a")
+	f.Add([]byte(`{"items":[[0,{"id":"x"}]]}`), "items[0][1].id")
 	f.Add([]byte(`{"a":`), "a")
 	f.Fuzz(func(t *testing.T, data []byte, path string) {
 		got, ok := event.LookupJSON(data, path)
@@ -306,9 +307,17 @@ func FuzzLookupJSON(f *testing.F) {
 		if decoder.Decode(&v) != nil {
 			t.Skip("too deep for encoding/json")
 		}
-		for name := range strings.SplitSeq(path, ".") {
-			object, _ := v.(map[string]any)
-			v = object[name]
+		for _, step := range regexp.MustCompile(`\[\d+\]|[^.\[]+`).FindAllString(path, -1) {
+			if step[0] != '[' {
+				object, _ := v.(map[string]any)
+				v = object[step]
+				continue
+			}
+			array, _ := v.([]any)
+			n, err := strconv.Atoi(step[1 : len(step)-1])
+			if v = nil; err == nil && n < len(array) {
+				v = array[n]
+			}
 		}
 		want, wantOK := "", true
 		switch v := v.(type) {

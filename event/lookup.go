@@ -3,6 +3,7 @@
 package event
 
 import (
+	"fmt"
 	"strings"
 	"unicode/utf8"
 
@@ -10,31 +11,77 @@ import (
 )
 
 // CheckPath reports whether path can be looked up: names of object members
-// joined by dots, such as order.id. Names with a dot in them cannot be reached.
+// joined by dots, each followed by as many indexes of arrays as it takes, such
+// as order.id or items[0].id; a path into data that is an array begins with an
+// index. Names with a dot or a bracket in them cannot be reached.
 func CheckPath(path string) error {
-	if path == "" || len(path) > MaxPathBytes || strings.Count(path, ".") >= MaxPathDepth || !utf8.ValidString(path) {
-		return Errorf(CodePolicyInvalid, "The path %q is not 1 to %d names joined by dots, of at most %d bytes.", clip(path), MaxPathDepth, MaxPathBytes).With("key_from")
+	fault := func(what string) error {
+		return Errorf(CodePolicyInvalid, "The path %q %s; it is names joined by dots, with indexes of arrays in brackets, such as items[0].id.", clip(path), what).With("key_from")
 	}
-	for name := range strings.SplitSeq(path, ".") {
-		if name == "" || textFault([]byte(name)) != "" {
-			return Errorf(CodePolicyInvalid, "The path %q has a name that is empty or has control characters.", clip(path)).With("key_from")
+	if path == "" || len(path) > MaxPathBytes || !utf8.ValidString(path) {
+		return fault(fmt.Sprintf("has not 1 to %d bytes of UTF-8", MaxPathBytes))
+	}
+	depth := 0
+	for rest := path; rest != ""; depth++ {
+		var s step
+		var ok bool
+		if s, rest, ok = nextStep(rest, depth == 0); !ok || textFault([]byte(s.name)) != "" {
+			return fault("has a name or an index that cannot be one")
 		}
 	}
+	if depth > MaxPathDepth {
+		return fault(fmt.Sprintf("is more than %d steps deep", MaxPathDepth))
+	}
 	return nil
+}
+
+// step is one step of a path: the name of a member, or the index of an element.
+type step struct {
+	name  string
+	index bool
+	n     int
+}
+
+// maxPathIndex stops a path from meaning what no event can hold.
+const maxPathIndex = 99_999
+
+// nextStep cuts the first step off a path that is not empty. What a step may not
+// be followed by, the next one does not begin with.
+func nextStep(path string, first bool) (s step, rest string, ok bool) {
+	if path[0] == '[' {
+		digits, rest, closed := strings.Cut(path[1:], "]")
+		n, ok := parseDigits(digits, maxPathIndex)
+		return step{index: true, n: int(n)}, rest, closed && ok
+	}
+	if !first {
+		if path[0] != '.' {
+			return s, "", false
+		}
+		path = path[1:]
+	}
+	end := strings.IndexAny(path, ".[]")
+	if end < 0 {
+		end = len(path)
+	}
+	return step{name: path[:end]}, path[end:], end > 0
 }
 
 // LookupJSON follows path into valid JSON data. A string yields its text, a
 // number or boolean its literal as received. Objects, arrays, null, what is not
 // there and what is not valid JSON are not ok.
 func LookupJSON(data []byte, path string) (value string, ok bool) {
+	if path == "" {
+		return "", false
+	}
 	s := getScratch()
 	defer s.release()
 	s.begin()
 	// The data of an Event has no duplicate names, so looking for them again would
 	// be wasted; in other data the first one counts.
 	s.parse(data, jsontext.AllowDuplicateNames(true))
-	for name := range strings.SplitSeq(path, ".") {
-		if !s.enter(name) {
+	for rest := path; rest != ""; {
+		var at step
+		if at, rest, ok = nextStep(rest, len(rest) == len(path)); !ok || !s.enter(at) {
 			return "", false
 		}
 	}
@@ -53,21 +100,28 @@ func LookupJSON(data []byte, path string) (value string, ok bool) {
 	}
 }
 
-// enter moves the decoder to the value of the named member of the object that
-// comes next.
-func (s *scratch) enter(name string) bool {
-	if s.dec.PeekKind() != jsontext.KindBeginObject {
+// enter moves the decoder to a member of the object, or an element of the array,
+// that comes next.
+func (s *scratch) enter(at step) bool {
+	opening := jsontext.KindBeginObject
+	if at.index {
+		opening = jsontext.KindBeginArray
+	}
+	if s.dec.PeekKind() != opening {
 		return false
 	}
 	if _, err := s.dec.ReadToken(); err != nil {
 		return false
+	}
+	if at.index {
+		return s.skipElements(at.n)
 	}
 	for s.dec.PeekKind() == jsontext.KindString {
 		quoted, err := s.readValue()
 		if err != nil {
 			return false
 		}
-		if have, _ := s.unquote(quoted); string(s.bytes(have)) == name {
+		if have, _ := s.unquote(quoted); string(s.bytes(have)) == at.name {
 			return true
 		}
 		if err := s.dec.SkipValue(); err != nil {
@@ -75,6 +129,15 @@ func (s *scratch) enter(name string) bool {
 		}
 	}
 	return false
+}
+
+func (s *scratch) skipElements(n int) bool {
+	for range n {
+		if s.dec.PeekKind() == jsontext.KindEndArray || s.dec.SkipValue() != nil {
+			return false
+		}
+	}
+	return s.dec.PeekKind() != jsontext.KindEndArray
 }
 
 // CheckKey reports whether key can be the key of an event in a compacted topic.

@@ -122,15 +122,20 @@ func TestParsePatterns(t *testing.T) {
 func TestLookupJSON(t *testing.T) {
 	const data = ` {"order":{"id":"A\u00e9\"","n":1.50,"ok":true,"no":false,"nil":null,"list":[1],"deep":{"":{"x":"y"}}},"o\u0072d":"esc","a.b":1,"skip":[{"x":1}],"last":"z"} `
 	for path, want := range map[string]string{
-		"order.id": `Aé"`, "order.n": "1.50", "order.ok": "true", "order.no": "false", "ord": "esc", "last": "z",
+		"order.id": `Aé"`, "order.n": "1.50", "order.ok": "true", "order.no": "false", "ord": "esc", "last": "z", "order.list[0]": "1", "skip[0].x": "1",
 	} {
 		if got, ok := event.LookupJSON([]byte(data), path); !ok || got != want {
 			t.Errorf("%s is %q, %v", path, got, ok)
 		}
 	}
-	for _, path := range []string{"", "order", "order.nil", "order.list", "order.list.0", "order.x", "x", "a.b", "order.id.x", "Order.id", "order..x", "order.deep"} {
+	for _, path := range []string{"", "order", "order.nil", "order.list", "order.list.0", "order.list", "order.list[1]", "order.list[00]", "order[0]", "order.list[0", "order.list[0]x", "order.list.[0]", "order.x", "x", "a.b", "order.id.x", "Order.id", "order..x", "order.deep"} {
 		if got, ok := event.LookupJSON([]byte(data), path); ok {
 			t.Errorf("%s is %q", path, got)
+		}
+	}
+	for path, want := range map[string]string{"[0].id": "a", "[1][0]": "b", "[1][1].c[0]": "d"} {
+		if got, ok := event.LookupJSON([]byte(`[{"id":"a"},["b",{"c":["d"]}]]`), path); !ok || got != want {
+			t.Errorf("%s is %q, %v", path, got, ok)
 		}
 	}
 	for _, data := range []string{"", "null", `"a"`, "[1]", "{", `{"a"`, `{"a":`, `{"a":x}`, `{"a":"\xff"}`, `{"b":1 "a":2}`} {
@@ -141,12 +146,13 @@ func TestLookupJSON(t *testing.T) {
 }
 
 func TestCheckPathAndKey(t *testing.T) {
-	for _, path := range []string{"a", "order.id", "Ünï.code", "a b.c", strings.Repeat("a.", 15) + "a"} {
+	for _, path := range []string{"a", "order.id", "Ünï.code", "a b.c", strings.Repeat("a.", 15) + "a", "items[0].id", "[0]", "[0][99999].a", "a[10][0]"} {
 		if err := event.CheckPath(path); err != nil {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	for _, path := range []string{"", ".", "a.", ".a", "a..b", "a\n", "\xff", strings.Repeat("a.", 16) + "a", strings.Repeat("a", 257)} {
+	for _, path := range []string{"", ".", "a.", ".a", "a..b", "a\n", "\xff", strings.Repeat("a.", 16) + "a", strings.Repeat("a", 257),
+		"a[", "a[]", "a[0", "a]", "a[x]", "a[-1]", "a[01]", "a[+1]", "a[ 1]", "a[1 ]", "a[100000]", "a[0]b", "a[0].", "a.[0]", ".[0]", "a[*]", "a[0]]", strings.Repeat("[0]", 17)} {
 		wantCode(t, event.CheckPath(path), event.CodePolicyInvalid)
 	}
 	for _, key := range []string{"a", "a/b c", "🐻", strings.Repeat("a", event.MaxKeyBytes)} {

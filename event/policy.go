@@ -18,11 +18,14 @@ const (
 
 // Policy is how a topic keeps its events.
 type Policy struct {
-	// CleanupPolicy is one of the three above: keep by age, keep the last event
-	// of each key, or both.
+	// CleanupPolicy is one of the three above: keep by age and size, keep the
+	// last event of each key, or both.
 	CleanupPolicy string
 	// Retention is how long "delete" keeps events; nil means for ever.
 	Retention *Duration
+	// RetentionBytes is how many bytes of events "delete" keeps, of the newest
+	// ones; 0 means that there is no such limit.
+	RetentionBytes int64
 	// DeleteRetention is how long a tombstone stays visible.
 	DeleteRetention Duration
 	// KeyFrom is the path into data that gives the key of an event whose
@@ -48,7 +51,7 @@ func DefaultPolicy() Policy {
 // Compacts reports whether the topic keeps a state.
 func (p Policy) Compacts() bool { return p.CleanupPolicy != CleanupDelete }
 
-// Deletes reports whether the topic drops events by age.
+// Deletes reports whether the topic drops events by age and size.
 func (p Policy) Deletes() bool { return p.CleanupPolicy != CleanupCompact }
 
 // Equal reports whether two policies say the same.
@@ -70,6 +73,9 @@ func (p Policy) Validate() error {
 	if r := p.Retention; r != nil && (*r <= 0 || *r > maxDuration) {
 		return policyFault("retention", "must be more than nothing and at most 100 years; null means unlimited")
 	}
+	if p.RetentionBytes < 0 || p.RetentionBytes > maxRetentionBytes {
+		return policyFault("retention_bytes", "must be from 1 to 2^50 (1 PiB); null means unlimited")
+	}
 	if p.DeleteRetention < 0 || p.DeleteRetention > maxDuration {
 		return policyFault("delete_retention", "must be at most 100 years")
 	}
@@ -84,6 +90,9 @@ func (p Policy) Validate() error {
 	return nil
 }
 
+// maxRetentionBytes is 1 PiB, which no disk has and every JSON number can say.
+const maxRetentionBytes = 1 << 50
+
 func policyFault(field, fault string) *Error {
 	return Errorf(CodePolicyInvalid, "The policy field %s %s.", field, fault).With(field)
 }
@@ -97,6 +106,12 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	} else {
 		dst = appendString(dst, p.Retention.String())
 	}
+	dst = append(dst, `,"retention_bytes":`...)
+	if p.RetentionBytes == 0 {
+		dst = append(dst, "null"...)
+	} else {
+		dst = strconv.AppendInt(dst, p.RetentionBytes, 10)
+	}
 	dst = appendString(append(dst, `,"delete_retention":`...), p.DeleteRetention.String())
 	dst = append(dst, `,"key_from":`...)
 	if p.KeyFrom == "" {
@@ -105,6 +120,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		dst = appendString(dst, p.KeyFrom)
 	}
 	dst = strconv.AppendBool(append(dst, `,"require_hlc":`...), p.RequireHLC)
+	dst = append(dst, `,"signed":false`...)
 	dst = strconv.AppendInt(append(dst, `,"max_event_bytes":`...), int64(p.MaxEventBytes), 10)
 	return append(dst, '}'), nil
 }
@@ -120,7 +136,7 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 }
 
 // ParsePolicy reads a policy. A field that is absent has its default; null means
-// unlimited for retention and none for key_from. A field that is unknown or
+// unlimited for retention and retention_bytes, and none for key_from. A field that is unknown or
 // comes twice is refused, because a policy that was not understood would lose data.
 func ParsePolicy(b []byte) (Policy, error) {
 	p := DefaultPolicy()
@@ -179,6 +195,8 @@ func (p *Policy) set(field string, v jsontext.Value) error {
 			return err.With(field)
 		}
 		p.Retention = &d
+	case "retention_bytes":
+		p.RetentionBytes, ok = jsonLimit(v)
 	case "delete_retention":
 		d, err := jsonDuration(v)
 		if err != nil {
@@ -194,6 +212,11 @@ func (p *Policy) set(field string, v jsontext.Value) error {
 	case "require_hlc":
 		ok = v.Kind() == jsontext.KindTrue || v.Kind() == jsontext.KindFalse
 		p.RequireHLC = v.Kind() == jsontext.KindTrue
+	case "signed":
+		if v.Kind() == jsontext.KindTrue {
+			return Errorf(CodeSignedUnsupported, "Signatures are not verified yet, so `signed` cannot be true: the topic would take unsigned events all the same.").With(field)
+		}
+		ok = v.Kind() == jsontext.KindFalse
 	case "max_event_bytes":
 		var n uint64
 		n, ok = parseDigits([]byte(v), MaxMaxEventBytes)
@@ -213,6 +236,15 @@ func jsonString(v jsontext.Value) (string, bool) {
 	}
 	b, err := jsontext.AppendUnquote(nil, v)
 	return string(b), err == nil
+}
+
+// jsonLimit reads a whole number from 1 on, or null for 0.
+func jsonLimit(v jsontext.Value) (int64, bool) {
+	if v.Kind() == jsontext.KindNull {
+		return 0, true
+	}
+	n, ok := parseDigits([]byte(v), maxRetentionBytes)
+	return int64(n), ok && n > 0
 }
 
 func jsonDuration(v jsontext.Value) (Duration, *Error) {

@@ -84,9 +84,9 @@ func (a *app) topicDeleteCommand() *cobra.Command {
 
 // topicSetFlags are the policy fields as flags.
 type topicSetFlags struct {
-	cleanup, retention, deleteRetention, keyFrom string
-	requireHLC                                   bool
-	maxEventBytes                                byteSize
+	cleanup, retention, retentionBytes, deleteRetention, keyFrom string
+	requireHLC                                                   bool
+	maxEventBytes                                                byteSize
 }
 
 func (a *app) topicSetCommand() *cobra.Command {
@@ -97,14 +97,15 @@ func (a *app) topicSetCommand() *cobra.Command {
 		Long: "Set the policy of a topic, and create the topic if need be. Fields that are not named keep their value.\n" +
 			"Durations are such as 90s, 15m, 24h or 7d. Whether a topic is compacted, and where its keys come from, can only be\n" +
 			"changed while it is empty.",
-		Example: compactedExample + "  signalbox topic set hello --retention 30d --max-event-bytes 1MiB",
+		Example: compactedExample + "  signalbox topic set hello --retention 30d --retention-bytes 10GiB",
 		Args:    cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.cleanup, "cleanup-policy", "", "`policy`: delete (keep by age), compact (keep the last event per key) or compact,delete")
+	fl.StringVar(&f.cleanup, "cleanup-policy", "", "`policy`: delete (keep by age and size), compact (keep the last event per key) or compact,delete")
 	fl.StringVar(&f.retention, "retention", "", "keep events for this `duration`; \"unlimited\" keeps them for ever")
+	fl.StringVar(&f.retentionBytes, "retention-bytes", "", "keep this `size` of the newest events, such as 10GiB; \"unlimited\" keeps them all")
 	fl.StringVar(&f.deleteRetention, "delete-retention", "", "`duration` for which the deletion of a key stays visible")
-	fl.StringVar(&f.keyFrom, "key-from", "", "`path` into the data that gives the key of events whose attributes give none")
+	fl.StringVar(&f.keyFrom, "key-from", "", "`path` into the data, such as items[0].id, that gives the key of events whose attributes give none")
 	fl.BoolVar(&f.requireHLC, "require-hlc", false, "refuse events that their producer did not stamp")
 	fl.Var(&f.maxEventBytes, "max-event-bytes", "largest event that is accepted, such as 256KiB")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.topicSet(cmd, args[0], f) }
@@ -152,6 +153,15 @@ func (f *topicSetFlags) apply(cmd *cobra.Command, p *event.Policy) error {
 			}
 			p.Retention = &d
 		}
+	}
+	if given("retention-bytes") {
+		n := byteSize(0)
+		if f.retentionBytes != "unlimited" {
+			if err := n.Set(f.retentionBytes); err != nil || n == 0 {
+				return usagef("--retention-bytes is a size such as 10GiB, or unlimited, not %q", f.retentionBytes)
+			}
+		}
+		p.RetentionBytes = int64(n)
 	}
 	if given("delete-retention") {
 		d, err := event.ParseDuration(f.deleteRetention)
@@ -211,7 +221,11 @@ func (a *app) writeTopic(t client.TopicInfo, text bool) error {
 	if p.Retention != nil {
 		retention = p.Retention.String()
 	}
-	size := byteSize(p.MaxEventBytes)
+	most, size := byteSize(p.RetentionBytes), byteSize(p.MaxEventBytes)
+	retentionBytes := "unlimited"
+	if most > 0 {
+		retentionBytes = most.String()
+	}
 	floor := "-"
 	if t.Floor != 0 {
 		floor = t.Floor.String()
@@ -221,6 +235,7 @@ func (a *app) writeTopic(t client.TopicInfo, text bool) error {
 		{"topic", oneLine(t.Name)},
 		{"cleanup policy", p.CleanupPolicy},
 		{"retention", retention},
+		{"retention bytes", retentionBytes},
 		{"delete retention", p.DeleteRetention},
 		{"key from", cmp.Or(oneLine(p.KeyFrom), "-")},
 		{"require hlc", p.RequireHLC},

@@ -51,10 +51,18 @@ func loadTopics() map[string]event.Policy {
 	return map[string]event.Policy{
 		"log.kept":      policy(event.CleanupDelete, 0, time.Hour),
 		"log.short":     policy(event.CleanupDelete, 4*time.Second, time.Hour),
+		"log.sized":     sized(policy(event.CleanupDelete, 0, time.Hour)),
+		"state.sized":   sized(policy(event.CleanupCompactDelete, 0, 2*time.Second)),
 		"state.kept":    policy(event.CleanupCompact, 0, time.Hour),
 		"state.fleet":   policy(event.CleanupCompact, 0, 2*time.Second),
 		"state.passing": policy(event.CleanupCompactDelete, 3*time.Second, 2*time.Second),
 	}
+}
+
+// sized keeps a few events.
+func sized(p event.Policy) event.Policy {
+	p.RetentionBytes = 4 << 10
+	return p
 }
 
 // create makes the topics; a broker that has them answers the same.
@@ -147,8 +155,11 @@ func (p *publisher) event(key string, extensions map[string]any) *event.Event {
 // log publishes one event to a topic that keeps by age.
 func (p *publisher) log(ctx context.Context) {
 	topic := "log.kept"
-	if p.rng.IntN(3) == 0 {
+	switch p.rng.IntN(4) {
+	case 0:
 		topic = "log.short"
+	case 1:
+		topic = "log.sized"
 	}
 	a := &attempt{request: broker.PublishRequest{Topic: topic, NoAck: p.rng.IntN(8) == 0}}
 	var extensions map[string]any
@@ -188,7 +199,7 @@ func (p *publisher) stateEvent() *event.Event {
 }
 
 func (p *publisher) stateTopic() string {
-	return [...]string{"state.kept", "state.fleet", "state.fleet", "state.passing"}[p.rng.IntN(4)]
+	return [...]string{"state.kept", "state.fleet", "state.fleet", "state.passing", "state.sized"}[p.rng.IntN(5)]
 }
 
 func (p *publisher) state(ctx context.Context) {

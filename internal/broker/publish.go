@@ -120,17 +120,17 @@ func checkRequest(req *PublishRequest) error {
 		return err
 	}
 	if event.ReservedTopic(req.Topic) {
-		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be published to.", req.Topic)
+		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be published to.", req.Topic).With("topic")
 	}
 	if len(req.Events) > event.MaxBatch {
 		return event.Errorf(event.CodeBatchTooLarge, "The batch has %d events; at most %d are allowed. Send several batches.", len(req.Events), event.MaxBatch)
 	}
 	conditional := req.IfMatch != nil || req.IfNoneMatch
 	if conditional && req.Batch {
-		return event.Errorf(event.CodePreconditionInvalid, "If-Match and If-None-Match apply to a single event, not to a batch.")
+		return event.Errorf(event.CodePreconditionInvalid, "If-Match and If-None-Match apply to a single event, not to a batch.").With("If-Match")
 	}
 	if req.IfMatch != nil && req.IfNoneMatch {
-		return event.Errorf(event.CodePreconditionInvalid, "If-Match and If-None-Match contradict each other. Send one of them.")
+		return event.Errorf(event.CodePreconditionInvalid, "If-Match and If-None-Match contradict each other. Send one of them.").With("If-Match")
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package broker_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,6 +83,70 @@ func TestRetentionInPortions(t *testing.T) {
 				t.Errorf("%d events are left after a restart", len(got))
 			}
 		})
+	}
+}
+
+// TestTopicIsKeptToItsBytes: a topic of a mebibyte that gets ten keeps the newest
+// of them and the space of the others is reclaimed; a cursor from before is told
+// so, with the oldest and the newest one, and nothing is delivered until the
+// reader chooses. Guards F32, step 1 and 2.
+func TestTopicIsKeptToItsBytes(t *testing.T) {
+	for _, cleanup := range []string{event.CleanupDelete, event.CleanupCompactDelete} {
+		t.Run(cleanup, func(t *testing.T) {
+			x := newBox(t, broker.Options{})
+			defer func() { x.close() }()
+			x.put("a", func(p *event.Policy) { p.CleanupPolicy, p.Retention, p.RetentionBytes = cleanup, nil, 1<<20 })
+			x.fillUp("a", "first-", 1)
+			kept := x.Head()
+			data := []byte(`"` + strings.Repeat("x", 10_000) + `"`)
+			for i := range 1050 {
+				id := fmt.Sprint("e", i)
+				x.mustSend("a", x.draft(id, id, nil, data...))
+			}
+			x.settle()
+			info, err := x.Topic("a")
+			if err != nil || info.Bytes > 1<<20 || info.Bytes < 1<<20-11_000 {
+				t.Errorf("the topic is %+v, %v", info, err)
+			}
+			got := x.readIDs("a", oldest())
+			if len(got) != int(info.Events) || got[len(got)-1] != "e1049" || x.eventRows() != len(got) {
+				t.Errorf("%d events are left, %d in the store, and the figures have %d", len(got), x.eventRows(), info.Events)
+			}
+			_, err = x.Read(broker.ReadRequest{Patterns: mustPatterns(t, "a"), Start: dispatch.Start{Cursor: &kept}})
+			wantCode(t, "a cursor from before", err, event.CodeCursorExpired)
+			if e := event.AsError(err); e.Facts["oldest"] != info.Oldest.String() || e.Facts["head"] != x.Head().String() {
+				t.Errorf("the facts are %v", e.Facts)
+			}
+			x.restart()
+			if again := x.readIDs("a", oldest()); len(again) != len(got) {
+				t.Errorf("%d events are left after a restart", len(again))
+			}
+		})
+	}
+}
+
+// TestRetiredRowsAreReclaimedUnderAnyPolicy: what retention took is reclaimed
+// although the topic keeps everything by the time at which that is worth it.
+func TestRetiredRowsAreReclaimedUnderAnyPolicy(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	x.put("a", keep(time.Hour, event.CleanupCompactDelete))
+	x.fillUp("a", "old-", 10)
+	x.pass(30 * time.Minute)
+	x.fillUp("a", "new-", 200)
+	x.pass(30 * time.Minute)
+	if n := x.eventRows(); n != 210 {
+		t.Fatalf("%d rows: the few old ones are not worth a deletion yet", n)
+	}
+	x.put("a", compact)
+	for i := range 150 {
+		id := fmt.Sprint("new-", i)
+		x.mustSend("a", x.draft(id+"-gone", id, map[string]any{"bare": true}))
+	}
+	x.pass(25 * time.Hour) // the tombstones are purged
+	x.settle()
+	if n := x.eventRows(); n != 50 {
+		t.Errorf("%d rows are left", n)
 	}
 }
 

@@ -99,7 +99,7 @@ func (b *Broker) checkControl(name string, c *eventlog.Control) error {
 		return err
 	}
 	if event.ReservedTopic(name) {
-		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name)
+		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name).With("topic")
 	}
 	if c.Policy != nil {
 		return c.Policy.Validate()

@@ -5,6 +5,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"math"
 	"time"
 
 	"signalbox/internal/eventlog"
@@ -118,9 +119,6 @@ func (c *cleaner) clean() error {
 		return err
 	}
 	for _, t := range c.b.dispatch.Topics() {
-		if !t.Policy.Deletes() || t.Policy.Retention == nil {
-			continue
-		}
 		if err := c.retire(&t); err != nil {
 			return err
 		}
@@ -147,52 +145,90 @@ func (c *cleaner) free() error {
 	return nil
 }
 
-// retire proposes to remove what is older than the topic's retention.
+// retire proposes to remove what is older than the topic's retention, and the
+// oldest of what is more than its bytes.
 func (c *cleaner) retire(t *store.Topic) error {
-	retention := t.Policy.Retention.Std().Milliseconds()
 	now := c.b.clock.Millis()
-	if known, ok := c.next[t.Number]; ok && known.retention == retention && now < known.millis {
+	if !t.Policy.Deletes() || !c.retirable(t, now) {
 		return nil
 	}
-	cutoff := now - retention
+	cutoff, most := int64(math.MinInt64), uint64(math.MaxUint64)
+	if r := t.Policy.Retention; r != nil {
+		cutoff = now - r.Std().Milliseconds()
+	}
+	if t.Policy.RetentionBytes > 0 {
+		most = uint64(t.Policy.RetentionBytes)
+	}
 	to, oldest, rows := uint64(0), now, 0
+	held := t.Retained // with the row at hand and whatever is newer, see projector
 	err := c.b.store.Events(t.Number, t.RetiredTo, t.Last, func(position uint64, row store.EventRow) (bool, error) {
-		if row.LogMillis > cutoff {
-			oldest = row.LogMillis
+		if !t.Policy.Compacts() {
+			held = t.Bytes - row.Bytes + uint64(len(row.Members))
+		}
+		oldest = row.LogMillis // if the pass ends here, there is more
+		if row.LogMillis > cutoff && held <= most {
 			return false, nil
 		}
 		to = position
+		held -= min(held, uint64(len(row.Members)))
 		rows++
-		oldest = row.LogMillis // if the pass ends here, there is more
 		return rows < cleanRowsMax, nil
 	})
 	if err != nil {
 		return err
 	}
-	c.next[t.Number] = check{millis: oldest + retention, retention: retention}
+	c.note(t, oldest)
 	if to == 0 {
 		return nil
 	}
-	// Retention is measured in log time, which may be behind the clock.
+	return c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
+}
+
+// retirable reports whether a look at a topic's oldest events may find some that
+// have to go.
+func (c *cleaner) retirable(t *store.Topic, now int64) bool {
+	if t.Policy.RetentionBytes > 0 && t.Retained > uint64(t.Policy.RetentionBytes) {
+		return true
+	}
+	if t.Policy.Retention == nil {
+		return false
+	}
+	known, ok := c.next[t.Number]
+	return !ok || known.retention != t.Policy.Retention.Std().Milliseconds() || now >= known.millis
+}
+
+// note puts down when the topic's oldest event will be old enough.
+func (c *cleaner) note(t *store.Topic, oldest int64) {
+	if r := t.Policy.Retention; r != nil {
+		retention := r.Std().Milliseconds()
+		c.next[t.Number] = check{millis: oldest + retention, retention: retention}
+	}
+}
+
+// propose proposes a removal up to the position in it, which reached finds in
+// the topic, until apply has got there: it takes bounded portions.
+func (c *cleaner) propose(t *store.Topic, control eventlog.Control, reached func(*store.Topic) uint64) error {
+	now := c.b.clock.Millis()
+	// Ages are measured in log time, which may be behind the clock.
 	if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}); err != nil {
 		return nil // the log is closing
 	}
-	for retired := t.RetiredTo; retired < to; { // apply takes bounded portions
-		control := eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}
+	for at := reached(t); at < control.RetireTo; {
 		if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindControl, AdmittedMillis: now, Control: control}); err != nil {
 			return nil // the log is closing
 		}
 		after, err := c.b.dispatch.Topic(t.Name)
-		if err != nil || after.Number != t.Number || after.RetiredTo <= retired {
+		if err != nil || after.Number != t.Number || reached(&after) <= at {
 			delete(c.next, t.Number) // something has changed: the next pass looks again
 			return nil
 		}
-		retired = after.RetiredTo
+		at = reached(&after)
 	}
 	return nil
 }
 
-// reclaim deletes the rows that retention has declared gone.
+// reclaim deletes the rows that retention has declared gone, whatever the
+// topic's policy is by now.
 func (c *cleaner) reclaim(name string) error {
 	t, err := c.b.dispatch.Topic(name)
 	if err != nil {
@@ -208,6 +244,9 @@ func (c *cleaner) reclaim(name string) error {
 		worth = bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
 		return !worth, nil
 	})
+	if err == nil && bytes == 0 {
+		c.reclaimed[t.Number] = t.RetiredTo // by an earlier life of the process
+	}
 	if err != nil || !worth {
 		return err
 	}

@@ -148,7 +148,7 @@ func (d *Dispatch) Topic(name string) (store.Topic, error) {
 	defer d.mu.RUnlock()
 	v := d.topics[name]
 	if v == nil || v.info.Load().Deleted {
-		return store.Topic{}, event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name)
+		return store.Topic{}, event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name).With("topic")
 	}
 	return *v.info.Load(), nil
 }

@@ -67,7 +67,11 @@ func (p *Projector) checkCondition(c *eventlog.Condition, d *decision) *event.Er
 		return nil
 	}
 	if !d.policy.Compacts() {
-		return event.Errorf(event.CodeNotCompacted, "If-Match and If-None-Match compare with the state of a key, and the topic has no state. Create it with `cleanup_policy` `compact`.")
+		field := "If-Match"
+		if c.IfNoneMatch {
+			field = "If-None-Match"
+		}
+		return event.Errorf(event.CodeNotCompacted, "If-Match and If-None-Match compare with the state of a key, and the topic has no state. Create it with `cleanup_policy` `compact`.").With(field)
 	}
 	live := d.found && d.winner.Live(p.space.LogMillis)
 	met := !live

@@ -70,7 +70,7 @@ func (p *Projector) answered(proposal *eventlog.Proposal) (Result, bool, error) 
 		return Result{}, false, nil
 	}
 	if row.Request != proposal.Idempotency.Request {
-		err := event.Errorf(event.CodeIdempotencyKeyReused, "This Idempotency-Key was used for other events in the last %s. Use a fresh key for a different request.", millis(p.settings.DedupMillis))
+		err := event.Errorf(event.CodeIdempotencyKeyReused, "This Idempotency-Key was used for other events in the last %s. Use a fresh key for a different request.", millis(p.settings.DedupMillis)).With("Idempotency-Key")
 		p.refusalLeaf(proposal.Topic, string(err.Code))
 		return Result{Err: err}, true, nil
 	}
@@ -204,7 +204,7 @@ func (p *Projector) setWinner(t *topic, key string, row store.WinnerRow) {
 func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *event.Error) {
 	if int(e.WireBytes) > policy.MaxEventBytes {
 		return "", event.Errorf(event.CodeEventTooLarge, "The event has %d bytes and the topic takes at most %d. Put the payload elsewhere and refer to it with `dataref`, or raise `max_event_bytes`.", e.WireBytes, policy.MaxEventBytes).
-			Fact("bytes", int(e.WireBytes)).Fact("max_event_bytes", policy.MaxEventBytes)
+			With("data").Fact("bytes", int(e.WireBytes)).Fact("max_event_bytes", policy.MaxEventBytes)
 	}
 	if policy.RequireHLC && e.HLC == 0 {
 		return "", event.Errorf(event.CodeHLCRequired, "The topic takes only events with an `hlc` attribute.").With("hlc")
@@ -220,7 +220,11 @@ func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *e
 		return "", event.Errorf(event.CodeKeyRequired, "The topic is compacted, so each event needs a key: set `partitionkey` or `subject`, or a value at the topic's `key_from`.").With("partitionkey")
 	}
 	if err := event.CheckKey(key); err != nil {
-		return "", event.AsError(err)
+		refused := event.AsError(err)
+		if !e.HasKey {
+			refused = refused.With("data")
+		}
+		return "", refused
 	}
 	return key, nil
 }

@@ -74,8 +74,9 @@ func (d *drawn) policy() event.Policy {
 	p.CleanupPolicy = rapid.SampledFrom([]string{event.CleanupDelete, event.CleanupCompact, event.CleanupCompactDelete}).Draw(d.t, "cleanup")
 	retention := event.Duration(10 * time.Second)
 	p.Retention = &retention
+	p.RetentionBytes = rapid.SampledFrom([]int64{0, 0, 100, 500}).Draw(d.t, "retentionBytes")
 	p.DeleteRetention = event.Duration(rapid.SampledFrom([]time.Duration{0, 3 * time.Second, time.Minute}).Draw(d.t, "deleteRetention"))
-	p.KeyFrom = rapid.SampledFrom([]string{"", "k"}).Draw(d.t, "keyFrom")
+	p.KeyFrom = rapid.SampledFrom([]string{"", "k", "l[0].k"}).Draw(d.t, "keyFrom")
 	return p
 }
 
@@ -131,7 +132,7 @@ func (d *drawn) entry() eventlog.Entry {
 	if at := rapid.SampledFrom([]int64{0, 0, 0, -1, 1, 3000, 90_000}).Draw(d.t, "expires"); at != 0 {
 		draft.Extensions["expirytime"] = time.UnixMilli(d.now + at).UTC().Format(time.RFC3339Nano)
 	}
-	if data := rapid.SampledFrom([]string{"", "1", `{"k":"x"}`, `{"k":"w"}`, "null"}).Draw(d.t, "data"); data != "" {
+	if data := rapid.SampledFrom([]string{"", "1", `{"k":"x"}`, `{"k":"w"}`, `{"l":[{"k":"x"}]}`, "null"}).Draw(d.t, "data"); data != "" {
 		draft.Data = []byte(data)
 	}
 	ev, err := draft.Event()

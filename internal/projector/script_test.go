@@ -207,7 +207,7 @@ func (s *script) entry(args []datadriven.CmdArg) eventlog.Entry {
 }
 
 // put-topic name=T [cleanup=delete|compact|(compact,delete)] [retention=7d|none]
-// [delete-retention=24h] [key-from=a.b] [require-hlc] [max-event-bytes=N]
+// [retention-bytes=N] [delete-retention=24h] [key-from=a.b] [require-hlc] [max-event-bytes=N]
 func (s *script) putTopic() string {
 	policy := event.DefaultPolicy()
 	if cleanup := s.text("cleanup"); cleanup != "" {
@@ -221,6 +221,7 @@ func (s *script) putTopic() string {
 		d := event.Duration(s.duration("retention", 0) * 1e6)
 		policy.Retention = &d
 	}
+	policy.RetentionBytes = int64(s.number("retention-bytes", 0))
 	policy.DeleteRetention = event.Duration(s.duration("delete-retention", 24*time.Hour) * 1e6)
 	policy.KeyFrom = s.text("key-from")
 	policy.RequireHLC = s.data.HasArg("require-hlc")
@@ -338,13 +339,16 @@ func (s *script) history() string {
 	return orNothing(lines)
 }
 
-// figures topic=T
+// figures topic=T [bytes]
 func (s *script) figures() string {
 	t, ok := s.topic(s.text("topic"))
 	if !ok {
 		return "no topic"
 	}
 	line := fmt.Sprintf("events=%d keys=%d tombstones=%d last=@%d removed-to=@%d", t.Events, t.Keys, t.Tombstones, t.Last, t.RemovedTo)
+	if s.data.HasArg("bytes") {
+		line += fmt.Sprintf(" bytes=%d", t.Retained)
+	}
 	if t.Floor != 0 {
 		line += " floor=" + stamp(t.Floor)
 	}

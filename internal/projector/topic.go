@@ -55,7 +55,7 @@ func (p *Projector) ensure(name string, policy event.Policy) *topic {
 // admissible reports why a topic of this name cannot come into being.
 func (p *Projector) admissible(name string) *event.Error {
 	if p.topics[name] == nil && len(p.topics) >= p.settings.TopicsMax {
-		return event.Errorf(event.CodeTopicLimit, "There are %d topics, deleted ones among them, which is the limit. Use a topic that exists, or the name of a deleted one.", len(p.topics))
+		return event.Errorf(event.CodeTopicLimit, "There are %d topics, deleted ones among them, which is the limit. Use a topic that exists, or the name of a deleted one.", len(p.topics)).With("topic")
 	}
 	return nil
 }
@@ -103,13 +103,24 @@ func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
 		return err
 	}
 	t := p.ensure(name, policy)
-	if !t.empty() && (policy.Compacts() != t.Policy.Compacts() || policy.KeyFrom != t.Policy.KeyFrom) {
-		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` cannot change. Delete the topic first, or use another one.", name)
+	if field := fixed(t, &policy); field != "" && !t.empty() {
+		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` cannot change. Delete the topic first, or use another one.", name).With(field)
 	}
 	t.Policy = policy
 	p.batch.SetName(&t.Topic)
 	p.touch(t)
 	return nil
+}
+
+// fixed returns the field of a new policy that changes what the topic's rows mean.
+func fixed(t *topic, policy *event.Policy) (field string) {
+	switch {
+	case policy.Compacts() != t.Policy.Compacts():
+		return "cleanup_policy"
+	case policy.KeyFrom != t.Policy.KeyFrom:
+		return "key_from"
+	}
+	return ""
 }
 
 // deleteTopic gives the name a new number, so that the rows under the old one
@@ -135,7 +146,7 @@ func (p *Projector) deleteTopic(name string) *event.Error {
 }
 
 func unknownTopic(name string) *event.Error {
-	return event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name)
+	return event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name).With("topic")
 }
 
 // retireRowsMax bounds the rows that one retire entry may touch in a compacted
@@ -143,39 +154,61 @@ func unknownTopic(name string) *event.Error {
 const retireRowsMax = 1000
 
 // retire removes everything up to a position that retention no longer keeps.
-// The cleaner proposes it; what may go is decided here, from log time.
-func (p *Projector) retire(name string, to uint64) error {
+// The cleaner proposes it; what may go is decided here, from log time and the
+// bytes that the topic has.
+func (p *Projector) retire(name string, to uint64) (err error) {
 	t := p.topics[name]
-	if t == nil || t.Deleted || !t.Policy.Deletes() || t.Policy.Retention == nil || to <= t.RetiredTo {
+	if t == nil || t.Deleted || !t.Policy.Deletes() || to <= t.RetiredTo {
 		return nil
 	}
-	cutoff := p.space.LogMillis - t.Policy.Retention.Std().Milliseconds()
-	var last store.EventRow
-	found, err := p.store.EventAtOrBefore(t.Number, to, func(position uint64, row store.EventRow) error {
-		last, to = row, position
-		return nil
-	})
-	if err != nil || !found || to <= t.RetiredTo || last.LogMillis > cutoff {
+	retired := t.RetiredTo
+	if t.Policy.Compacts() {
+		retired, err = p.retireKeys(t, to)
+	} else {
+		retired, err = p.retireEvents(t, to)
+	}
+	if err != nil || retired <= t.RetiredTo {
 		return err
 	}
-	if t.Policy.Compacts() {
-		if to, err = p.retireKeys(t, to); err != nil {
-			return err
-		}
-	} else {
-		t.Events, t.Retained = t.Count-last.Count, t.Bytes-last.Bytes
-	}
-	t.RetiredTo = max(t.RetiredTo, to)
-	t.RemovedTo = max(t.RemovedTo, to)
+	t.RetiredTo = retired
+	t.RemovedTo = max(t.RemovedTo, retired)
 	p.touch(t)
 	return nil
 }
 
-// retireKeys forgets the keys whose winner is not after to, and returns how
-// far it got. Their rows guarded the keys; the floor does so from now on.
+// retirable reports whether an event may go: it is older than the topic's
+// retention, or without it the topic would still hold all it may. Held counts
+// it and whatever is newer.
+func (p *Projector) retirable(t *topic, row *store.EventRow, held uint64) bool {
+	r := t.Policy.Retention
+	return r != nil && row.LogMillis <= p.space.LogMillis-r.Std().Milliseconds() ||
+		t.Policy.RetentionBytes > 0 && held > uint64(t.Policy.RetentionBytes)
+}
+
+// retireEvents retires all of a topic that is not compacted up to the last event
+// that is not after to, if that one may go. The running counts of its row say
+// what is left.
+func (p *Projector) retireEvents(t *topic, to uint64) (reached uint64, err error) {
+	_, err = p.store.EventAtOrBefore(t.Number, to, func(position uint64, row store.EventRow) error {
+		held := t.Bytes - row.Bytes + uint64(len(row.Members))
+		if position > t.RetiredTo && p.retirable(t, &row, held) {
+			reached = position
+			t.Events, t.Retained = t.Count-row.Count, t.Bytes-row.Bytes
+		}
+		return nil
+	})
+	return reached, err
+}
+
+// retireKeys forgets the keys whose winner is not after to and may go, and
+// returns how far it got. Their rows guarded the keys; the floor does so from
+// now on.
 func (p *Projector) retireKeys(t *topic, to uint64) (reached uint64, err error) {
 	rows := 0
 	err = p.store.Events(t.Number, t.RetiredTo, to, func(position uint64, row store.EventRow) (bool, error) {
+		if !p.retirable(t, &row, t.Retained) {
+			return false, nil
+		}
 		key := string(row.Key)
 		winner, ok, err := p.winner(t, key)
 		if err != nil {

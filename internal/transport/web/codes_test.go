@@ -135,7 +135,8 @@ func refusedByState(clock *steppedClock) map[event.Code]refusal {
 			d.structured("a", ev("1", ""), "Idempotency-Key: k").want(d.t, 200)
 			return d.structured("a", ev("2", ""), "Idempotency-Key: k")
 		}},
-		event.CodePolicyInvalid: {400, func(d *door) answer { return d.put("p", `{"retention":7}`) }},
+		event.CodePolicyInvalid:     {400, func(d *door) answer { return d.put("p", `{"retention":7}`) }},
+		event.CodeSignedUnsupported: {400, func(d *door) answer { return d.put("p", `{"signed":true}`) }},
 		event.CodePolicyImmutable: {409, func(d *door) answer {
 			first(d)
 			return d.put("s", "{}")

@@ -111,7 +111,7 @@ func (s *Server) decodePublish(r *http.Request, q url.Values) (req broker.Publis
 	}
 	req.Events, req.Batch, held, err = s.decodeEvents(r)
 	if err == nil && req.Batch && (req.IfMatch != nil || req.IfNoneMatch) {
-		err = event.Errorf(event.CodePreconditionInvalid, "A batch takes no precondition: send the event that needs one by itself.")
+		err = event.Errorf(event.CodePreconditionInvalid, "A batch takes no precondition: send the event that needs one by itself.").With("If-Match")
 	}
 	return req, held, err
 }
