@@ -149,9 +149,7 @@ func start(o Options, s *store.Store) (*Broker, error) {
 	if skew := b.clock.Skew(); skew < -time.Minute {
 		b.logger.Warn("the wall clock is behind the log: time goes on from the log's, and follows the wall clock slowly", "behind", -skew)
 	}
-	stored := s.View(func() {})
 	go b.applyLoop()
-	b.background.Go(func() { b.loadSeen(stored) })
 	b.background.Go(b.tickLoop)
 	b.background.Go(b.cleanLoop)
 	b.background.Go(func() { b.disk.loop(b.stop) })

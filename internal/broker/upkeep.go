@@ -60,16 +60,6 @@ func (b *Broker) timerDue(now int64) (due bool, err error) {
 	return due, err
 }
 
-// loadSeen reads the identities that were stored at the start into memory.
-// Until it is done they are looked up one by one.
-func (b *Broker) loadSeen(stored *store.View) {
-	defer stored.Close()
-	if err := b.store.LoadSeen(stored, b.stop); err != nil {
-		b.logger.Error("reading deduplication records failed", "err", err)
-		b.options.Fatal(err.Error())
-	}
-}
-
 // cleanLoop looks after retention and reclaims the space of what is gone. It
 // only finds candidates; whether something goes is decided in apply.
 func (b *Broker) cleanLoop() {

@@ -268,6 +268,9 @@ func (v *verifier) seen() error {
 		if s.Topic == 0 || s.Topic > v.space.TopicLast || s.Position == 0 || s.Position > v.space.Position || s.HLC > v.space.HLC || s.LogMillis > v.space.LogMillis {
 			v.found(Finding{What: "seen", Topic: v.name(s.Topic), Position: s.Position, Explanation: sprintf("A deduplication record (topic number %d) is beyond the space's position, HLC or time.", s.Topic)})
 		}
+		if s.Hidden {
+			v.found(Finding{What: "seen", Topic: v.name(s.Topic), Position: s.Position, Explanation: sprintf("A repetition of the event at this position would not be recognised: the filter of deduplication segment %d denies its record.", s.Segment)})
+		}
 		return v.row()
 	})
 }

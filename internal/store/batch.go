@@ -26,12 +26,23 @@ type Batch struct {
 	// later. A memtable takes neighbouring keys faster than scattered ones.
 	rows, removed, winners, seen section
 
-	joined []byte // the sections behind each other, for the commit
+	sights []sight // the records in seen, for the filter
+	joined []byte  // the sections behind each other, for the commit
 	store  *Store
 }
 
+// sight is a deduplication record on its way into the filter.
+type sight struct {
+	generation uint32
+	place      seenPlace
+	identity   [2]uint64
+}
+
 // Mark is a place in a batch: how far each section went.
-type Mark [4]section
+type Mark struct {
+	sections [4]section
+	sights   int
+}
 
 func (b *Batch) sections() [4]*section {
 	return [4]*section{&b.rows, &b.removed, &b.winners, &b.seen}
@@ -54,7 +65,7 @@ func (s *Store) NewBatch() *Batch {
 	for _, w := range b.sections() {
 		w.data, w.count = w.data[:0], 0
 	}
-	b.joined = b.joined[:0]
+	b.sights, b.joined = b.sights[:0], b.joined[:0]
 	return b
 }
 
@@ -72,20 +83,23 @@ func (b *Batch) Close() {
 // Mark returns the end of the batch, for Cut.
 func (b *Batch) Mark() (m Mark) {
 	for i, w := range b.sections() {
-		m[i] = *w
+		m.sections[i] = *w
 	}
+	m.sights = len(b.sights)
 	return m
 }
 
 // Cut takes back what was written since the mark.
 func (b *Batch) Cut(m Mark) {
 	for i, w := range b.sections() {
-		w.data, w.count = w.data[:len(m[i].data)], m[i].count
+		w.data, w.count = w.data[:len(m.sections[i].data)], m.sections[i].count
 	}
+	b.sights = b.sights[:m.sights]
 }
 
 // commit hands the batch to Pebble.
 func (b *Batch) commit(db *pebble.DB, o *pebble.WriteOptions) error {
+	b.fillFilter()
 	size, count := batchrepr.HeaderLen, uint32(0)
 	for _, w := range b.sections() {
 		size += len(w.data)
@@ -104,6 +118,30 @@ func (b *Batch) commit(db *pebble.DB, o *pebble.WriteOptions) error {
 		return err
 	}
 	return batch.Commit(o) // and not closed: that would put our memory into Pebble's pool
+}
+
+// fillFilter adds the records, and stores the filters that they complete.
+func (b *Batch) fillFilter() {
+	for i := range b.sights {
+		s := &b.sights[i]
+		if filter := b.store.seen.add(s.generation, s.place, s.identity); filter != nil {
+			w := &b.rows
+			at := w.begin(pebble.InternalKeyKindSet)
+			w.data = appendSegmentKey(w.data, prefixFilter, s.generation, s.place.segment)
+			w.end(at)
+			at = w.length()
+			w.data = filter.append(w.data)
+			w.end(at)
+		}
+	}
+}
+
+// nextPlace is where the next deduplication record of a generation goes.
+func (b *Batch) nextPlace(generation uint32) seenPlace {
+	if n := len(b.sights); n > 0 && b.sights[n-1].generation == generation {
+		return b.sights[n-1].place.next()
+	}
+	return b.store.seen.next(generation)
 }
 
 // section is a run of writes. A write is begun with its kind and key, and one
@@ -202,17 +240,18 @@ func (b *Batch) DeleteWinner(topic uint32, key string) {
 	w.end(at)
 }
 
-// SetSeen remembers an event's first sight.
+// SetSeen remembers an event's first sight. Generations only rise.
 func (b *Batch) SetSeen(generation, topic uint32, identity eventlog.IdentityHash, row *SeenRow) {
+	place := b.nextPlace(generation)
+	b.sights = append(b.sights, sight{generation, place, identityHash(topic, &identity)})
 	w := &b.seen
 	at := w.begin(pebble.InternalKeyKindSet)
-	w.data = appendSeenKey(w.data, generation, topic, identity.ID[:])
+	w.data = appendSeenKey(w.data, generation, place.segment, topic, identity.ID[:])
 	w.data = append(w.data, identity.Source[:]...)
 	w.end(at)
 	at = w.length()
 	w.data = row.append(w.data)
 	w.end(at)
-	b.store.seen.add(generation, topic, &identity)
 }
 
 // SetAnswered remembers an idempotent request's answer.
@@ -229,7 +268,7 @@ func (b *Batch) SetAnswered(generation uint32, scope [16]byte, row *AnsweredRow)
 // DeleteGeneration drops a whole generation of deduplication records.
 func (b *Batch) DeleteGeneration(generation uint32) {
 	b.store.seen.drop(generation)
-	for _, prefix := range []byte{prefixSeen, prefixAnswered} {
+	for _, prefix := range []byte{prefixSeen, prefixFilter, prefixAnswered} {
 		start := appendUint32Key(nil, prefix, generation)
 		b.rows.deleteRange(start, successor(start))
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/wal"
 
 	"signalbox/event"
+	"signalbox/internal/eventlog"
 )
 
 // Inspect opens a data directory for reading however damaged it is, and says
@@ -150,6 +151,7 @@ func CheckTable(ctx context.Context, fsys vfs.FS, dir, name string) (damage *Dam
 type Inspector struct {
 	snapshot *pebble.Snapshot
 	leaves   *pebble.Iterator
+	seen     *seenFilter // nil until Remembered needs it
 }
 
 // NewInspector must be closed.
@@ -231,20 +233,46 @@ func (in *Inspector) Winners(each func(WinnerAt, error) error) error {
 
 // SeenAt is a D row.
 type SeenAt struct {
-	Generation, Topic uint32
+	Generation, Segment, Topic uint32
+	Hidden                     bool // the filter of its segment denies it, so it would not be found
 	SeenRow
 }
 
 // Seen walks the D rows.
 func (in *Inspector) Seen(each func(SeenAt, error) error) error {
+	var last seenKey
+	var filter *bloomFilter
+	first := true
 	return walk(in, prefixSeen, func(key, value []byte) (s SeenAt, err error) {
-		if len(key) != 1+4+4+16+8 {
-			return s, badKey("seen", key)
+		k, err := decodeSeenKey(key)
+		if err != nil {
+			return s, err
 		}
-		s.Generation, s.Topic = binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint32(key[5:])
+		if first || k.generation != last.generation || k.segment != last.segment {
+			if filter, err = in.filter(k.generation, k.segment); err != nil {
+				return s, err
+			}
+			first, last = false, k
+		}
+		hash := identityHash(k.topic, &k.identity)
+		s.Generation, s.Segment, s.Topic = k.generation, k.segment, k.topic
+		s.Hidden = !filter.mayHave(bloomBlock(hash), hash)
 		s.SeenRow, err = decodeSeen(value)
 		return s, err
 	}, each)
+}
+
+// filter returns the stored filter of a segment; nil if it has none.
+func (in *Inspector) filter(generation, segment uint32) (filter *bloomFilter, err error) {
+	key := appendSegmentKey(nil, prefixFilter, generation, segment)
+	_, err = get(in.snapshot, key, func(value []byte) error {
+		if _, _, err := decodeFilterKey(key, value); err != nil {
+			return err
+		}
+		filter = decodeBloomFilter(value)
+		return nil
+	})
+	return filter, err
 }
 
 // AnsweredAt is an I row.
@@ -366,7 +394,7 @@ func covers(it *pebble.Iterator, index uint64) bool {
 
 // Unknown walks the keys that are none of the keyspace's.
 func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
-	known := []byte{prefixEvent, prefixWinner, prefixSeen, prefixAnswered, prefixTimer, prefixMinute,
+	known := []byte{prefixEvent, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
 		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixMeta}
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)
@@ -413,11 +441,22 @@ func (in *Inspector) Winner(topic uint32, key string) (WinnerRow, bool, error) {
 
 // Remembered returns what is remembered of an event in one generation.
 func (in *Inspector) Remembered(generation, topic uint32, id [16]byte, source [8]byte) (row SeenRow, ok bool, err error) {
-	key := append(appendSeenKey(nil, generation, topic, id[:]), source[:]...)
-	ok, err = get(in.snapshot, key, func(b []byte) (err error) {
-		row, err = decodeSeen(b)
-		return err
-	})
+	if in.seen == nil {
+		if in.seen, err = loadSeenFilter(in.snapshot); err != nil {
+			return row, false, err
+		}
+	}
+	identity := eventlog.IdentityHash{ID: id, Source: source}
+	for _, segment := range in.seen.candidates(nil, generation, identityHash(topic, &identity)) {
+		key := append(appendSeenKey(nil, generation, segment, topic, id[:]), source[:]...)
+		ok, err = get(in.snapshot, key, func(b []byte) (err error) {
+			row, err = decodeSeen(b)
+			return err
+		})
+		if ok || err != nil {
+			break
+		}
+	}
 	return row, ok, err
 }
 

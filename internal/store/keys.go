@@ -9,7 +9,8 @@ import "encoding/binary"
 //
 //	E t p             the event, see EventRow
 //	S t key           the winner of a key in a compacted topic, see WinnerRow
-//	D gen t identity  what an event's id and source were answered with, see SeenRow
+//	D gen s t identity  what an event's id and source were answered with, in segment s, see SeenRow
+//	F gen s           the filter of a complete segment, see seenFilter
 //	I gen scope       what an idempotent request was answered with
 //	X due t p kind    a timer, see Timer
 //	K minute          position of the first event of a minute of log time
@@ -25,6 +26,7 @@ const (
 	prefixEvent    = 'E'
 	prefixWinner   = 'S'
 	prefixSeen     = 'D'
+	prefixFilter   = 'F'
 	prefixAnswered = 'I'
 	prefixTimer    = 'X'
 	prefixMinute   = 'K'
@@ -47,9 +49,14 @@ func appendWinnerKey(dst []byte, topic uint32, key string) []byte {
 	return append(dst, key...)
 }
 
-func appendSeenKey(dst []byte, generation, topic uint32, identity []byte) []byte {
-	dst = append(dst, prefixSeen)
+func appendSegmentKey(dst []byte, prefix byte, generation, segment uint32) []byte {
+	dst = append(dst, prefix)
 	dst = binary.BigEndian.AppendUint32(dst, generation)
+	return binary.BigEndian.AppendUint32(dst, segment)
+}
+
+func appendSeenKey(dst []byte, generation, segment, topic uint32, identity []byte) []byte {
+	dst = appendSegmentKey(dst, prefixSeen, generation, segment)
 	dst = binary.BigEndian.AppendUint32(dst, topic)
 	return append(dst, identity...)
 }

@@ -16,9 +16,10 @@ import (
 // that consults the Bloom filters of every level: Pebble's Get leaves out those
 // of the last level, and reads a block there for each miss.
 type Lookup struct {
-	store *Store
-	it    *pebble.Iterator // nil until something must be looked up
-	key   []byte           // scratch
+	store    *Store
+	it       *pebble.Iterator // nil until something must be looked up
+	key      []byte           // scratch
+	segments []uint32         // scratch
 }
 
 // NewLookup sees what has been committed so far. It must be closed before the
@@ -66,17 +67,20 @@ func (l *Lookup) Winner(topic uint32, key string) (row WinnerRow, ok bool, err e
 
 // Seen returns what is remembered of an event in one generation.
 func (l *Lookup) Seen(generation, topic uint32, identity eventlog.IdentityHash) (row SeenRow, ok bool, err error) {
-	if !l.store.seen.mayHave(generation, topic, &identity) {
-		return row, false, nil
+	l.segments = l.store.seen.candidates(l.segments[:0], generation, identityHash(topic, &identity))
+	for _, segment := range l.segments {
+		l.key = appendSeenKey(l.key[:0], generation, segment, topic, identity.ID[:])
+		l.key = append(l.key, identity.Source[:]...)
+		value, ok, err := l.get()
+		if err != nil {
+			return row, false, err
+		}
+		if ok {
+			row, err = decodeSeen(value)
+			return row, true, err
+		}
 	}
-	l.key = appendSeenKey(l.key[:0], generation, topic, identity.ID[:])
-	l.key = append(l.key, identity.Source[:]...)
-	value, ok, err := l.get()
-	if err != nil || !ok {
-		return row, false, err
-	}
-	row, err = decodeSeen(value)
-	return row, true, err
+	return row, false, nil
 }
 
 // Answered returns what an idempotent request was answered with.

@@ -39,7 +39,14 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	return &Store{db: db, lock: lock, seen: newSeenFilter()}, nil
+	s := &Store{db: db, lock: lock}
+	if o.found != nil { // an Inspector reports what it cannot load
+		return s, nil
+	}
+	if s.seen, err = loadSeenFilter(db); err != nil {
+		return nil, errors.Join(fmt.Errorf("store: opening %s: %w", o.Dir, err), s.Close())
+	}
+	return s, nil
 }
 
 // openPebble turns a panic into an error: Pebble's replay of a log panics where

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -105,6 +106,18 @@ func scan(r pebble.Reader, prefix []byte, each func(key, value []byte) error) (e
 		}
 	}
 	return nil
+}
+
+// firstKey returns the first key in [lower, upper), or nil.
+func firstKey(r pebble.Reader, lower, upper []byte) (key []byte, err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return nil, readError(err)
+	}
+	if it.First() {
+		key = bytes.Clone(it.Key())
+	}
+	return key, closeIterator(it)
 }
 
 // closeIterator also reports the error that ended the iteration.
@@ -232,14 +245,30 @@ func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, E
 
 // SeenByID calls each with what is remembered of an event id in a topic,
 // whatever its source, in one generation.
-func (s *Store) SeenByID(generation, topic uint32, id [16]byte, each func(SeenRow)) error {
-	return scan(s.db, appendSeenKey(nil, generation, topic, id[:]), func(_, value []byte) error {
-		row, err := decodeSeen(value)
-		if err == nil {
+func (s *Store) SeenByID(generation, topic uint32, id [16]byte, each func(SeenRow)) (err error) {
+	start := appendUint32Key(nil, prefixSeen, generation)
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: start, UpperBound: successor(start)})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	// One segment after the other, the last one first, as there is no filter by id.
+	for ok := it.Last(); ok; {
+		k, err := decodeSeenKey(it.Key())
+		if err != nil {
+			return err
+		}
+		prefix := appendSeenKey(nil, generation, k.segment, topic, id[:])
+		for ok = it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
+			row, err := decodeSeen(it.Value())
+			if err != nil {
+				return err
+			}
 			each(row)
 		}
-		return err
-	})
+		ok = it.SeekLT(appendSegmentKey(nil, prefixSeen, generation, k.segment))
+	}
+	return nil
 }
 
 // Events is the durable form of [Store.Events].

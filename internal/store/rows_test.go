@@ -141,7 +141,7 @@ func TestFormatOfEveryRow(t *testing.T) {
 	writeSamples(t, s)
 	got := rawRows(t, s)
 	want := []string{
-		"440000000200000003202122232425262728292a2b2c2d2e2f4041424344454647 = 0101000000000000006901a3185c50010002000001a3185c5000505152535455565758595a5b5c5d5e5f",
+		"44000000020000000000000003202122232425262728292a2b2c2d2e2f4041424344454647 = 0101000000000000006901a3185c50010002000001a3185c5000505152535455565758595a5b5c5d5e5f",
 		"45000000030000000000000069 = 010980a0f1c2b13401a3185c50010002e0f4f4c2b134ac02f0a2048101101112131415161718191a1b1c1d1e1f05542d3939380503226964223a2231227d",
 		"4700000002 = ",
 		"4900000002303132333435363738393a3b3c3d3e3f = 01000001a3185c5000606162636465666768696a6b6c6d6e6f01000000000000006901a3185c500100020300000000000000070000000000000009",
@@ -188,7 +188,7 @@ func TestRowsComeBackAsTheyWere(t *testing.T) {
 				same("winner", w, WinnerAt{3, "T-998", sampleWinner()}, err)
 				return nil
 			}),
-			in.Seen(func(v SeenAt, err error) error { same("seen", v, SeenAt{2, 3, sampleSeen()}, err); return nil }),
+			in.Seen(func(v SeenAt, err error) error { same("seen", v, SeenAt{2, 0, 3, false, sampleSeen()}, err); return nil }),
 			in.Answered(func(a AnsweredAt, err error) error {
 				same("answered", a, AnsweredAt{2, sampleAnswered()}, err)
 				return nil

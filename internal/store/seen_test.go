@@ -19,94 +19,135 @@ func testIdentity(n uint64) (id eventlog.IdentityHash) {
 	return id
 }
 
-// TestSeenFilterNeverDeniesWhatItHolds fills several layers, asks for
-// everything again, and counts the false alarms, of which there must be few or
-// the filter spares nothing.
-func TestSeenFilterNeverDeniesWhatItHolds(t *testing.T) {
-	const n = 600_000
-	filter := &bloomFilter{bytesMax: seenFilterBytes}
-	for i := range uint64(n) {
-		id := testIdentity(i)
-		filter.add(identityHash(7, &id))
-	}
-	alarms := 0
-	for i := range uint64(n) {
-		id := testIdentity(i)
-		if !filter.mayHave(identityHash(7, &id)) {
-			t.Fatalf("identity %d of %d is denied, with %d layers", i, n, len(filter.layers))
+// fillSegments puts records of n identities from first on into a generation.
+func fillSegments(t *testing.T, s *Store, generation uint32, first, n uint64) {
+	t.Helper()
+	for done := uint64(0); done < n; {
+		batch := s.NewBatch()
+		for range min(n-done, 10_000) {
+			done++
+			batch.SetSeen(generation, 1, testIdentity(first+done-1), &SeenRow{Position: first + done})
 		}
-		if id := testIdentity(n + i); filter.mayHave(identityHash(7, &id)) {
-			alarms++
-		}
-	}
-	if len(filter.layers) < 3 {
-		t.Errorf("%d layers: the test does not reach the growth", len(filter.layers))
-	}
-	if alarms > n/20 {
-		t.Errorf("%d of %d strangers may be known", alarms, n)
-	}
-}
-
-// TestSeenFilterKnowsNothingWhenFull checks that the bound on memory costs
-// look-ups and not truth.
-func TestSeenFilterKnowsNothingWhenFull(t *testing.T) {
-	filter := &bloomFilter{bytesMax: bloomFirstBlocks * bloomBlockBytes}
-	for i := range uint64(bloomFirstBlocks*bloomBlockKeys) + 1 {
-		id := testIdentity(i)
-		filter.add(identityHash(1, &id))
-	}
-	stranger := testIdentity(1 << 40)
-	if !filter.full || !filter.mayHave(identityHash(1, &stranger)) {
-		t.Error("a full filter denies a stranger, so it could deny what it did not take in")
-	}
-	if filter.bytes > filter.bytesMax {
-		t.Errorf("%d bytes, %d are allowed", filter.bytes, filter.bytesMax)
-	}
-}
-
-// TestSeenRowsOfBeforeTheStartAreFound writes rows, opens the store again, and
-// looks them up before, and after, they have been read into the filter.
-func TestSeenRowsOfBeforeTheStartAreFound(t *testing.T) {
-	fs := vfs.NewMem()
-	open := func() *Store {
-		s, err := Open(Options{Dir: "data", FS: fs})
-		if err != nil {
+		if err := s.Commit(batch, func() {}); err != nil {
 			t.Fatal(err)
 		}
-		return s
+		batch.Close()
 	}
-	s := open()
+}
+
+// TestSeenRecordsAreFoundAcrossSegments fills several segments of two
+// generations, with a stop in between, and looks everything up; and counts the
+// look-ups that strangers cost, of which there must be few or the filter spares
+// nothing.
+func TestSeenRecordsAreFoundAcrossSegments(t *testing.T) {
+	const n = 2*segmentRecords + 1000
+	fs := vfs.NewMem()
+	s := openSeen(t, fs)
+	fillSegments(t, s, 0, 0, n)
+	fillSegments(t, s, 1, n, segmentRecords/2)
+	s = reopenSeen(t, s, fs)
+	fillSegments(t, s, 1, n+segmentRecords/2, segmentRecords/2+1)
+	alarms := 0
+	check := func(s *Store) {
+		t.Helper()
+		lookup := s.NewLookup()
+		for i := uint64(0); i < n+segmentRecords+1; i += 7 {
+			generation := uint32(0)
+			if i >= n {
+				generation = 1
+			}
+			row, ok, err := lookup.Seen(generation, 1, testIdentity(i))
+			if err != nil || !ok || row.Position != i+1 {
+				t.Fatalf("identity %d: %+v, %t, %v", i, row, ok, err)
+			}
+			if _, ok, err := lookup.Seen(generation, 2, testIdentity(i)); err != nil || ok {
+				t.Fatalf("identity %d is known in another topic, %v", i, err)
+			}
+			stranger := testIdentity(1<<40 + i)
+			alarms += len(s.seen.candidates(nil, generation, identityHash(1, &stranger)))
+		}
+		if err := lookup.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(s)
+	if most := n / 7 / 10; alarms > most {
+		t.Errorf("%d candidates for strangers, of %d look-ups in at most three segments", alarms, n/7)
+	}
+	s = reopenSeen(t, s, fs)
+	check(s)
+	var ids int
+	id := testIdentity(5)
+	if err := s.SeenByID(0, 1, id.ID, func(row SeenRow) { ids += int(row.Position) }); err != nil || ids != 6 {
+		t.Errorf("by its id alone: %d, %v", ids, err)
+	}
+	if got := s.seen.next(0); got != (seenPlace{2, 1000}) {
+		t.Errorf("generation 0 goes on at %+v", got)
+	}
+	if got := s.seen.next(1); got != (seenPlace{1, 1}) {
+		t.Errorf("generation 1 goes on at %+v", got)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openSeen(t *testing.T, fs vfs.FS) *Store {
+	t.Helper()
+	s, err := Open(Options{Dir: "data", FS: fs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func reopenSeen(t *testing.T, s *Store, fs vfs.FS) *Store {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return openSeen(t, fs)
+}
+
+// TestCutRecordsLeaveNoTrace checks that records that are taken back free their
+// places: the rows of a log do not depend on what was refused, nor when.
+func TestCutRecordsLeaveNoTrace(t *testing.T) {
+	s := openSeen(t, vfs.NewMem())
+	defer s.Close()
 	batch := s.NewBatch()
-	for i := range uint64(100) {
-		batch.SetSeen(uint32(i%2), 1, testIdentity(i), &SeenRow{Position: i + 1})
-	}
+	batch.SetSeen(3, 1, testIdentity(1), &SeenRow{Position: 1})
+	mark := batch.Mark()
+	batch.SetSeen(3, 1, testIdentity(2), &SeenRow{Position: 2})
+	batch.Cut(mark)
+	batch.SetSeen(3, 1, testIdentity(3), &SeenRow{Position: 2})
 	if err := s.Commit(batch, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	batch.Close()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
+	if got := s.seen.next(3); got != (seenPlace{0, 2}) {
+		t.Errorf("the next record goes to %+v", got)
 	}
-	s = open()
-	defer s.Close()
-	check := func(when string) {
-		lookup := s.NewLookup()
-		defer lookup.Close()
-		for i := range uint64(100) {
-			row, ok, err := lookup.Seen(uint32(i%2), 1, testIdentity(i))
-			if err != nil || !ok || row.Position != i+1 {
-				t.Errorf("%s: identity %d: %+v, %t, %v", when, i, row, ok, err)
-			}
-			if _, ok, err := lookup.Seen(uint32(i%2), 2, testIdentity(i)); err != nil || ok {
-				t.Errorf("%s: identity %d is known in another topic, %v", when, i, err)
-			}
-		}
+	if id := testIdentity(2); len(s.seen.candidates(nil, 3, identityHash(1, &id))) > 0 {
+		t.Error("the filter has what was taken back")
 	}
-	check("before the rows were read")
-	view := s.View(func() {})
-	defer view.Close()
-	if err := s.LoadSeen(view, make(chan struct{})); err != nil {
-		t.Fatal(err)
+}
+
+// TestTheLastSegmentTakesAnyNumber checks that the bound on memory costs
+// look-ups and not truth.
+func TestTheLastSegmentTakesAnyNumber(t *testing.T) {
+	last := seenPlace{segmentsMax - 1, segmentRecords - 1}
+	if next := last.next(); next.segment != last.segment {
+		t.Fatalf("after the last segment comes %+v", next)
 	}
-	check("after")
+	f := newSeenFilter()
+	g := f.generation(0)
+	for segment := range uint32(segmentsMax) {
+		g.filters = append(g.filters, newBloomFilter(segment))
+	}
+	if completed := f.add(0, last, [2]uint64{1, 2}); completed != nil {
+		t.Error("the last segment is complete")
+	}
+	if got := f.candidates(nil, 0, [2]uint64{3, 4}); len(got) != 1 || got[0] != segmentsMax-1 {
+		t.Errorf("a stranger may be in %v", got)
+	}
 }
