@@ -60,22 +60,31 @@ func (b *Broker) advanceTime(group []*eventlog.Proposal) []*eventlog.Proposal {
 // applyGroup applies as many proposals as share one commit, and returns how
 // many it took.
 func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
+	began := b.elapsed()
 	out, err := b.projector.Apply(group)
 	if err != nil {
 		return 0, err
 	}
 	defer out.Batch.Close()
+	applied := b.elapsed()
 	err = b.store.Commit(out.Batch, func() { b.dispatch.Advance(&out) })
 	if err != nil {
 		return 0, err
 	}
+	durable := b.elapsed()
 	if group[0].Kind == eventlog.KindTick {
 		b.leftover.Store(out.Due)
 	}
+	var t tally
 	for i, result := range out.Results {
+		b.count(&t, group[i], &result)
 		if c, ok := group[i].Local.(*call); ok {
+			if group[i].Kind == eventlog.KindEvents {
+				b.metrics.Publish.Ack.Observe((durable - c.began).Seconds())
+			}
 			c.done <- result
 		}
 	}
+	b.counted(&t, &out, began, applied, durable)
 	return out.Taken, nil
 }

@@ -25,6 +25,7 @@ import (
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
+	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -90,6 +91,7 @@ const timersPerTick = 1000
 type Broker struct {
 	options   Options
 	logger    *slog.Logger
+	metrics   *metrics.Metrics
 	clock     *logClock
 	store     *store.Store
 	log       *eventlog.Embedded
@@ -99,6 +101,7 @@ type Broker struct {
 	refusals  *refusals
 	ready     probe
 
+	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
 
 	draining     chan struct{}
@@ -114,24 +117,25 @@ type Broker struct {
 // loop. It fails with code store_locked, store_damaged or store_format.
 func Open(o Options) (*Broker, error) {
 	o.fill()
-	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal, Retry: func(error) { time.Sleep(tableRetry) }})
+	counted := metrics.New()
+	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal, Metrics: counted, Retry: func(error) { time.Sleep(tableRetry) }})
 	if err != nil {
 		return nil, err
 	}
-	b, err := start(o, s)
+	b, err := start(o, s, counted)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return b, nil
 }
 
-func start(o Options, s *store.Store) (*Broker, error) {
+func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error) {
 	p, err := projector.Open(s)
 	if err != nil {
 		return nil, err
 	}
 	b := &Broker{
-		options: o, logger: o.Logger, store: s, projector: p,
+		options: o, logger: o.Logger, metrics: counted, began: time.Now(), store: s, projector: p,
 		clock: newLogClock(o.Clock, p.Space().LogMillis),
 		log:   eventlog.NewEmbedded(p.Space().Sequence),
 		disk:  newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
@@ -144,8 +148,10 @@ func start(o Options, s *store.Store) (*Broker, error) {
 	}
 	b.dispatch = dispatch.New(dispatch.Options{
 		Store: s, Incarnation: p.Settings().IncarnationName, Now: b.clock.Millis,
-		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(),
+		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(), Metrics: counted,
 	})
+	counted.Source(s.Sample)
+	counted.Source(b.sample)
 	if skew := b.clock.Skew(); skew < -time.Minute {
 		b.logger.Warn("the wall clock is behind the log: time goes on from the log's, and follows the wall clock slowly", "behind", -skew)
 	}
@@ -276,5 +282,6 @@ func (b *Broker) Digest(ctx context.Context, topic string) (dispatch.Digest, err
 // Refused tells the broker of a request that a transport refused before it
 // became a proposal. It is counted, and logged within limits.
 func (b *Broker) Refused(p identity.Principal, topic string, err *event.Error) {
+	b.metrics.Publish.Refused(cause(err), 1)
 	b.refusals.add(p, topic, err.Code)
 }

@@ -11,6 +11,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/metrics"
 )
 
 const (
@@ -79,6 +80,19 @@ func (w *diskWatch) look() {
 	} else {
 		w.logger.Info("publishes are accepted again: the disk has room", "free_bytes", usage.AvailBytes)
 	}
+}
+
+// sample tells what is free now, whether or not it is watched.
+func (w *diskWatch) sample(s metrics.Sample) {
+	if usage, err := w.fs.GetDiskUsage(w.dir); err == nil {
+		s.Set("signalbox_disk_free_bytes", float64(usage.AvailBytes))
+	}
+	refusing := 0.0
+	if w.full.Load() {
+		refusing = 1
+	}
+	s.Set("signalbox_disk_min_free_bytes", float64(w.minFree))
+	s.Set("signalbox_disk_refusing", refusing)
 }
 
 // take is check for events that are about to be written.

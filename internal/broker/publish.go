@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"signalbox/event"
 	"signalbox/internal/admission"
@@ -155,13 +156,14 @@ func idempotency(p identity.Principal, req *PublishRequest, entries []eventlog.E
 
 // call is a caller who waits for its proposal's result.
 type call struct {
-	done chan projector.Result
+	done  chan projector.Result
+	began time.Duration // see elapsed
 }
 
 // propose appends a proposal and waits until what apply said of it is durable.
 // A caller that stops waiting does not take its proposal back.
 func (b *Broker) propose(ctx context.Context, proposal *eventlog.Proposal) (projector.Result, error) {
-	c := &call{done: make(chan projector.Result, 1)}
+	c := &call{done: make(chan projector.Result, 1), began: b.elapsed()}
 	proposal.Local = c
 	if err := b.append(ctx, proposal); err != nil {
 		return projector.Result{}, err
@@ -176,13 +178,17 @@ func (b *Broker) propose(ctx context.Context, proposal *eventlog.Proposal) (proj
 
 func (b *Broker) append(ctx context.Context, proposal *eventlog.Proposal) error {
 	err := b.log.Append(ctx, proposal)
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case errors.Is(err, eventlog.ErrClosed):
-		return event.Errorf(event.CodeShuttingDown, "The broker is shutting down. Try again in a moment.")
 	}
-	return event.Errorf(event.CodeOverloaded, "The broker's queue is full: %w. Try again in a moment.", err)
+	refused := event.Errorf(event.CodeOverloaded, "The broker's queue is full: %w. Try again in a moment.", err)
+	if errors.Is(err, eventlog.ErrClosed) {
+		refused = event.Errorf(event.CodeShuttingDown, "The broker is shutting down. Try again in a moment.")
+	}
+	if proposal.Kind == eventlog.KindEvents || proposal.Kind == eventlog.KindControl {
+		b.metrics.Publish.Refused(refused.Code, 1)
+	}
+	return refused
 }
 
 func (b *Broker) receipts(proposal *eventlog.Proposal, verdicts []store.Verdict) []event.Receipt {

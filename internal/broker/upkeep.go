@@ -72,7 +72,11 @@ func (b *Broker) cleanLoop() {
 			return
 		case <-every.C:
 		}
-		if err := c.clean(); err != nil && !errors.Is(err, context.Canceled) {
+		began := time.Now()
+		err := c.clean()
+		b.metrics.Cleaner.Seconds.Add(time.Since(began).Seconds())
+		b.metrics.Cleaner.Passes.Inc()
+		if err != nil && !errors.Is(err, context.Canceled) {
 			b.logger.Error("cleaning failed", "err", err)
 			b.options.Fatal(err.Error())
 			return
@@ -171,7 +175,11 @@ func (c *cleaner) retire(t *store.Topic) error {
 	if to == 0 {
 		return nil
 	}
-	return c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
+	err = c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
+	if after, unknown := c.b.dispatch.Topic(t.Name); unknown == nil && after.RetiredTo >= to {
+		c.b.metrics.Cleaner.Retired.Add(float64(rows))
+	}
+	return err
 }
 
 // retirable reports whether a look at a topic's oldest events may find some that
@@ -245,6 +253,7 @@ func (c *cleaner) reclaim(name string) error {
 	batch.DeleteEvents(t.Number, from, t.RetiredTo)
 	c.reclaimed[t.Number] = t.RetiredTo
 	c.pending = true
+	c.b.metrics.Cleaner.Reclaims.Inc()
 	return c.b.store.Reclaim(batch)
 }
 
@@ -260,6 +269,7 @@ func (c *cleaner) collectGarbage() error {
 		batch.DeleteTopicRows(number)
 		delete(c.next, number)
 		delete(c.reclaimed, number)
+		c.b.metrics.Cleaner.Reclaims.Inc()
 	}
 	c.pending = true
 	return c.b.store.Reclaim(batch)

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 
 	"signalbox/event"
+	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -28,6 +29,7 @@ type Dispatch struct {
 	incarnation string
 	now         func() int64 // log clock, Unix ms
 	dedupMillis int64
+	metrics     *metrics.Metrics
 
 	mu     sync.RWMutex
 	head   uint64              // guarded by mu
@@ -37,6 +39,9 @@ type Dispatch struct {
 	groups map[string]*group   // by their patterns; guarded by mu
 	wild   []*group            // those with a pattern that has wildcards; guarded by mu
 	exact  map[string][]*group // by topic name; guarded by mu
+	totals totals              // guarded by mu
+
+	readers readers
 }
 
 // view is a topic as readers see it. A deleted topic's view is replaced, so a
@@ -55,7 +60,8 @@ type Options struct {
 	DedupMillis int64        // how far back an event id can be looked up
 	Space       store.Space
 	Topics      []store.Topic
-	TailEvents  int // a power of two; 0: 8192
+	TailEvents  int              // a power of two; 0: 8192
+	Metrics     *metrics.Metrics // nil: they are not read
 }
 
 // New returns a Dispatch that shows what is durable.
@@ -63,8 +69,11 @@ func New(o Options) *Dispatch {
 	if o.TailEvents == 0 {
 		o.TailEvents = tailEvents
 	}
+	if o.Metrics == nil {
+		o.Metrics = metrics.New()
+	}
 	d := &Dispatch{
-		store: o.Store, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
+		store: o.Store, metrics: o.Metrics, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
 		groups: map[string]*group{}, exact: map[string][]*group{},
@@ -73,6 +82,7 @@ func New(o Options) *Dispatch {
 		d.update(&o.Topics[i])
 	}
 	d.tail.reset(d.head, o.TailEvents)
+	o.Metrics.Source(d.sample)
 	return d
 }
 
@@ -111,6 +121,10 @@ func (d *Dispatch) viewOf(e *projector.Applied) *view {
 // update is called with mu held.
 func (d *Dispatch) update(t *store.Topic) {
 	v := d.topics[t.Name]
+	if v != nil {
+		d.totals.remove(v.info.Load())
+	}
+	d.totals.add(t)
 	if v == nil || v.info.Load().Number != t.Number {
 		if v != nil {
 			v.gone.Store(true)

@@ -4,6 +4,7 @@ package dispatch
 
 import (
 	"strings"
+	"sync/atomic"
 
 	"signalbox/event"
 	"signalbox/internal/projector"
@@ -14,6 +15,7 @@ import (
 type group struct {
 	key      string
 	patterns []event.Pattern
+	last     atomic.Uint64 // position of the last event on their topics
 	views    []*view       // that match; replaced, never changed in place; guarded by Dispatch.mu
 	readers  int           // guarded by Dispatch.mu
 	stirred  bool          // to be woken at the end of this commit; guarded by Dispatch.mu
@@ -32,6 +34,9 @@ func (d *Dispatch) join(patterns []event.Pattern) *group {
 	g := d.groups[key]
 	if g == nil {
 		g = &group{key: key, patterns: patterns, changed: make(chan struct{}), views: d.match(patterns)}
+		for _, v := range g.views {
+			g.last.Store(max(g.last.Load(), v.info.Load().Last))
+		}
 		d.groups[key] = g
 		d.index(g)
 	}
@@ -126,6 +131,7 @@ func (d *Dispatch) wake(events []projector.Applied) {
 	}
 	for _, g := range stirred {
 		g.stirred = false
+		g.last.Store(d.head) // to which a reader that is awake steps in any case
 		close(g.changed)
 		g.changed = make(chan struct{})
 	}

@@ -69,6 +69,7 @@ func (r *Reader) Release() {
 
 func (r *Reader) window(end uint64, caughtUp bool) Window {
 	r.cursor = max(r.cursor, end)
+	r.reached.Store(r.cursor)
 	return Window{Deliveries: r.out, Cursor: r.at(r.cursor), CaughtUp: caughtUp}
 }
 
@@ -157,6 +158,8 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	if done {
 		end = head
 	}
+	d.metrics.Reading.StoreReads.Inc()
+	d.metrics.Reading.StoreEvents.Add(float64(len(r.out)))
 	return r.window(end, done), nil
 }
 

@@ -5,6 +5,7 @@ package dispatch
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"signalbox/event"
@@ -64,6 +65,8 @@ type Reader struct {
 	since  int64  // skip what was applied before this log time
 	began  uint64 // removals up to here took nothing from this reader
 
+	reached atomic.Uint64 // a copy of cursor that others may look at
+
 	known map[*view]bool // whether a view matches; nil for a single topic
 	items []*item        // scratch
 	out   []Delivery     // valid until the next Poll
@@ -90,12 +93,15 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 		d.leave(r.group)
 		return nil, err
 	}
+	r.reached.Store(r.cursor)
+	d.readers.enter(r)
 	return r, nil
 }
 
 // Close releases the reader.
 func (r *Reader) Close() {
 	r.Release()
+	r.d.readers.leave(r)
 	r.d.leave(r.group)
 }
 

@@ -69,6 +69,13 @@ func (l *Embedded) Append(ctx context.Context, p *Proposal) error {
 	}
 }
 
+// Waiting is what is in the queue.
+func (l *Embedded) Waiting() (proposals, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.queue), l.bytes
+}
+
 func (l *Embedded) wake() {
 	select {
 	case l.ready <- struct{}{}:

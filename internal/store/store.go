@@ -25,6 +25,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/internal/metrics"
 )
 
 // ErrDamaged marks stored bytes that cannot be what was written.
@@ -58,6 +60,8 @@ type Options struct {
 	// Retry, if set, is called when a table could not be written, which changes
 	// nothing but is tried again when Retry returns.
 	Retry func(err error)
+	// Metrics, if set, counts stalls of writing.
+	Metrics *metrics.Metrics
 	// Damaged, if set, is told of a file in which a read has met damage.
 	Damaged func(file, detail string)
 
@@ -107,6 +111,10 @@ func Open(o Options) (*Store, error) {
 				}
 			},
 		},
+	}
+	if o.Metrics != nil {
+		options.EventListener.WriteStallBegin = func(pebble.WriteStallBeginInfo) { o.Metrics.Store.StallBegan() }
+		options.EventListener.WriteStallEnd = o.Metrics.Store.StallEnded
 	}
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/metrics"
 )
 
 // resetRetry keeps browsers, which cannot choose a new start, from asking in
@@ -30,7 +31,7 @@ func (s *Server) eventStream(w http.ResponseWriter, r *http.Request, p reading) 
 		}
 	}
 	now := time.Now()
-	st := &stream{s: s, reading: p, reader: reader, written: now,
+	st := &stream{s: s, reading: p, reader: reader, written: now, remote: r.RemoteAddr, presence: presence{door: s.metrics.Reading.Door(metrics.SSE)},
 		ends: now.Add(jitter(s.opt.StreamLife*4/5, s.opt.StreamLife*6/5))}
 	if r.Method == http.MethodHead {
 		defer s.streams.leave(nil)

@@ -61,4 +61,5 @@ GET    /v1/topics/{topic}               policy and figures; PUT sets, DELETE rem
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do
 GET    /healthz, /readyz                is it alive, does it accept publishes
+GET    /metrics                         figures for Prometheus
 `

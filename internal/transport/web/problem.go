@@ -19,6 +19,7 @@ import (
 func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	e := event.AsError(err)
 	status := statusOf(e)
+	s.metrics.HTTP.Refused(e.Code)
 	if status == http.StatusInternalServerError {
 		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
 	} else {

@@ -39,6 +39,7 @@ func table() []route {
 		{"DELETE", "/v1/topics/{topic}", nil, (*Server).deleteTopic},
 		{"GET", "/healthz", nil, (*Server).healthz},
 		{"GET", "/readyz", nil, (*Server).readyz},
+		{"GET", "/metrics", nil, (*Server).exposition},
 		{"GET", "/openapi.yaml", nil, (*Server).openapi},
 		{"GET", "/errors", nil, (*Server).errorsPage},
 		{"GET", "/{$}", nil, (*Server).index},

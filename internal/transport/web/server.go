@@ -28,6 +28,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/metrics"
 )
 
 // Options is what a [Server] is made of. Broker is required; a zero duration
@@ -82,6 +83,7 @@ type Server struct {
 	states  atomic.Int64
 	conns   atomic.Int64
 	turns   turns
+	metrics *metrics.Metrics
 }
 
 // New makes a server; nothing runs until Serve or ServeHTTP is called.
@@ -100,7 +102,8 @@ func New(o Options) (*Server, error) {
 	o.ShutdownGrace = orDefault(o.ShutdownGrace, 10*time.Second)
 	o.MaxConns = orDefault(o.MaxConns, 10_000)
 	o.Processors = orDefault(o.Processors, runtime.GOMAXPROCS(0))
-	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors)}
+	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors), metrics: o.Broker.Metrics()}
+	s.metrics.Source(s.sample)
 	s.mux = s.routes()
 	return s, nil
 }
@@ -160,6 +163,7 @@ func (s *Server) countConn(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
 		if s.conns.Add(1) > int64(s.opt.MaxConns) {
+			s.metrics.HTTP.Dropped.Inc()
 			_ = c.Close()
 		}
 	case http.StateClosed:

@@ -13,6 +13,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/metrics"
 )
 
 // statesMax bounds the downloads of state at one time, each of which pins a
@@ -61,7 +62,12 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.
 	}
 	lift(w)
 	pw := s.paced(w)
+	door := s.metrics.Reading.Door(metrics.State)
+	present := presence{door: door}
+	present.be(door.CatchingUp)
+	defer present.be(nil)
 	if err := s.writeState(pw, state, time.Now().Add(s.opt.StateTime)); err != nil {
+		s.noteCut(door, r.RemoteAddr, patterns, err)
 		if fault := event.AsError(err); fault.Code == event.CodeInternal && fault.Err != nil {
 			s.log.Warn("download of state was broken off", "path", r.URL.Path, "err", fault.Err)
 		}
@@ -73,6 +79,12 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.
 
 func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.Time) error {
 	out := bufio.NewWriterSize(pw, pieceBytes/2)
+	events, bytes := 0, 0
+	defer func() {
+		door := s.metrics.Reading.Door(metrics.State)
+		door.Deliveries.Add(float64(events))
+		door.Bytes.Add(float64(bytes))
+	}()
 	// Whoever goes on from a cut has the state as of the snapshot up to there:
 	// removals before the snapshot took nothing from them.
 	at := event.Cursor{Incarnation: state.Cursor().Incarnation, Began: state.Cursor().Position}
@@ -91,6 +103,7 @@ func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.T
 		if err := out.WriteByte('\n'); err != nil {
 			return err
 		}
+		events, bytes = n+1, bytes+len(d.Line())+1
 		at.Position = d.Position
 	}
 }

@@ -5,7 +5,6 @@ package web
 import (
 	"errors"
 	"math/rand/v2"
-	"os"
 	"runtime/debug"
 	"time"
 
@@ -69,6 +68,8 @@ type stream struct {
 	ends    time.Time // of its life; zero if that has no bound
 	live    bool      // the last window was caught up
 	turn    bool      // this stream has one of the server's turns
+	remote  string    // address of the reader
+	presence
 }
 
 // A reader that catches up reads from the store, which may block, and sends
@@ -100,6 +101,11 @@ func (st *stream) recover() {
 // in good order. A reset or a failure to open is told in the stream.
 func (st *stream) run(reset *event.Error, failed error) {
 	defer st.release()
+	st.be(st.door.CatchingUp)
+	defer st.be(nil)
+	if reset != nil {
+		st.door.Reset(reset.Code)
+	}
 	// The first bytes leave at once: until then a client, or a proxy on the
 	// way, does not know that it is connected.
 	err := st.voice.begin(reset)
@@ -111,9 +117,7 @@ func (st *stream) run(reset *event.Error, failed error) {
 		err = st.fail(event.AsError(failed))
 	}
 	st.release()
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		st.s.log.Info("event stream cut, its reader took nothing", "stall", st.s.opt.StallTimeout, "position", st.sent)
-	}
+	st.s.noteCut(st.door, st.remote, st.request.Patterns, err)
 	st.voice.end(err)
 }
 
@@ -150,7 +154,11 @@ func (st *stream) follow() (failed, err error) {
 		// A reader that has just caught up polls once more before it waits, so
 		// that it holds on to nothing of what it read.
 		idle = idle || window.CaughtUp && (st.live || len(window.Deliveries) == 0)
-		st.live = window.CaughtUp
+		if st.live = window.CaughtUp; st.live {
+			st.be(st.door.Live)
+		} else {
+			st.be(st.door.CatchingUp)
+		}
 		now := time.Now()
 		if ended, err := st.tend(now); ended || err != nil {
 			return nil, err
@@ -211,6 +219,7 @@ func (st *stream) goOn(e *event.Error) (failed, err error) {
 	if !st.earliest || !isReset(e.Code) {
 		return e, nil
 	}
+	st.door.Reset(e.Code)
 	st.reader.Close()
 	st.reader, failed = st.s.reopen(&st.reading)
 	if failed != nil {
@@ -224,11 +233,15 @@ func (st *stream) goOn(e *event.Error) (failed, err error) {
 func (st *stream) send(window *dispatch.Window, now time.Time) error {
 	if n := len(window.Deliveries); n > 0 {
 		st.voice.room(window.Deliveries)
+		size := 0
 		for i := range window.Deliveries {
+			size += len(window.Deliveries[i].Frame)
 			if err := st.voice.event(&window.Deliveries[i]); err != nil {
 				return err
 			}
 		}
+		st.door.Deliveries.Add(float64(n))
+		st.door.Bytes.Add(float64(size))
 		st.sent, st.written = window.Deliveries[n-1].Position, now
 	}
 	switch {
@@ -265,6 +278,11 @@ func (st *stream) tend(now time.Time) (ended bool, err error) {
 
 // fail tells why there is nothing more to read.
 func (st *stream) fail(e *event.Error) error {
+	if isReset(e.Code) {
+		st.door.Reset(e.Code)
+	} else {
+		st.s.metrics.HTTP.Refused(e.Code)
+	}
 	if !isReset(e.Code) && !e.Code.Class().Retryable {
 		st.s.log.Error("event stream failed", "err", e)
 	}

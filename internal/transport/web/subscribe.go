@@ -10,6 +10,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/metrics"
 )
 
 const (
@@ -113,10 +114,14 @@ type page struct {
 func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 	s.streams.enter()
 	defer s.streams.leave(nil)
+	door := s.metrics.Reading.Door(metrics.Poll)
 	reader, reset, err := s.open(&p)
 	if err != nil {
-		return err
+		return countReset(door, err)
 	}
+	present := presence{door: door}
+	present.be(door.CatchingUp)
+	defer present.be(nil)
 	pg := &page{reader: reader, body: []byte{'['}, reset: reset}
 	defer func() {
 		s.held.give(pg.held)
@@ -132,7 +137,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 	for {
 		changed, err := s.gather(pg, &p)
 		if err != nil {
-			return err
+			return countReset(door, err)
 		}
 		if pg.count > 0 || !pg.synced || hold == 0 {
 			return s.answer(w, r, pg, p)
@@ -142,6 +147,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 			timer := time.NewTimer(hold)
 			defer timer.Stop()
 			timeout = timer.C
+			present.be(door.Live)
 		}
 		select {
 		case <-changed:
@@ -233,12 +239,26 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, pg *page, p read
 	if p.waits {
 		h.Set("Signalbox-Wait", strconv.Itoa(int(p.wait/time.Second)))
 	}
+	door := s.metrics.Reading.Door(metrics.Poll)
 	if pg.reset != nil {
+		door.Reset(pg.reset.Code)
 		h.Set("Signalbox-Reset", string(pg.reset.Code))
 	}
 	pw := s.paced(w)
 	_, err := pw.Write(body)
-	return gone(pw.end(err))
+	err = pw.end(err)
+	s.noteCut(door, r.RemoteAddr, p.request.Patterns, err)
+	door.Deliveries.Add(float64(pg.count))
+	door.Bytes.Add(float64(len(body)))
+	return gone(err)
+}
+
+// countReset counts a failure that is a reset, and returns it.
+func countReset(door *metrics.Door, err error) error {
+	if code := event.AsError(err).Code; isReset(code) {
+		door.Reset(code)
+	}
+	return err
 }
 
 // nextURL is the same request from the cursor on. It is relative, since the

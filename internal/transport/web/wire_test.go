@@ -181,7 +181,7 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 	eventually(t, "the stalled reader is cut", func() bool { return d.server.OpenStreams() == 0 })
 	select {
 	case line := <-logged:
-		if !strings.Contains(line, "took nothing") || !strings.Contains(line, "stall=300ms") {
+		if !strings.Contains(line, "reader cut") || !strings.Contains(line, "stall=300ms") {
 			t.Errorf("the log gives no reason for the cut: %s", line)
 		}
 	default:
