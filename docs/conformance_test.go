@@ -21,6 +21,8 @@ func testDirs() map[string]string {
 	return map[string]string{
 		"event":     "../event",
 		"client":    "../client",
+		"cesql":     "../internal/cesql",
+		"filter":    "../internal/filter",
 		"web":       "../internal/transport/web",
 		"projector": "../internal/projector",
 	}

@@ -131,8 +131,11 @@ var classes = [...]struct {
 		"The key has no value",
 		"Treat the key as absent; it was never set, was deleted or has expired."}},
 	{CodeFilterUnsupported, Class{400, exitCaller, false,
-		"Filters are not supported",
-		"Leave the filter out and select at the reader."}},
+		"The filter cannot be used here",
+		"Use one of the dialects exact, prefix, suffix, all, any, not and sql, where filters are taken."}},
+	{CodeFilterInvalid, Class{400, exitCaller, false,
+		"The filter is malformed",
+		"Correct the filter at the place that field and the facts name."}},
 
 	{CodeParameterInvalid, Class{400, exitCaller, false,
 		"A parameter is unknown or malformed",

@@ -55,6 +55,7 @@ const (
 	CodeNotCompacted      Code = "not_compacted"
 	CodeKeyUnknown        Code = "key_unknown"
 	CodeFilterUnsupported Code = "filter_unsupported"
+	CodeFilterInvalid     Code = "filter_invalid"
 
 	CodeParameterInvalid Code = "parameter_invalid"
 	CodeNotAcceptable    Code = "not_acceptable"

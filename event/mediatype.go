@@ -89,6 +89,12 @@ func tokenLen(s string) int {
 	return len(s)
 }
 
+// IsJSON reports whether data of a content type is JSON.
+func IsJSON(contentType string) bool {
+	m, ok := parseMediaType(contentType)
+	return ok && m.isJSON()
+}
+
 // isJSON: the media type, stripped of parameters, is */json or */*+json (JSON format 3.1.1).
 func (m mediaType) isJSON() bool {
 	const suffix = "+json"

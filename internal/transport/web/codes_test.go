@@ -40,11 +40,12 @@ func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
-	event.CodeTopicLimit:   "a million topics would take minutes; the projector's tests reach it",
-	event.CodeInternal:     "is for what was not foreseen",
-	event.CodeStoreDamaged: "the process does not serve a damaged store",
-	event.CodeStoreLocked:  "the process does not start",
-	event.CodeStoreFormat:  "the process does not start",
+	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
+	event.CodeInternal:      "is for what was not foreseen",
+	event.CodeStoreDamaged:  "the process does not serve a damaged store",
+	event.CodeStoreLocked:   "the process does not start",
+	event.CodeStoreFormat:   "the process does not start",
+	event.CodeFilterInvalid: "no URL takes a filter yet",
 }
 
 // refusal is a request that is refused with the code it is listed under.

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cesql is an engine for the CloudEvents SQL Expression Language 1.0,
+// by which readers and subscriptions say what concerns them.
+//
+// [Parse] turns a text into an [Expression], which is compiled once: every
+// operator is a closure over its operands, types that are known beforehand are
+// cast beforehand, and attributes of which there are many events have a slot. A
+// [Machine] then evaluates expressions on an [Event] without allocating. Errors
+// are a set of bits, so they cost nothing while there are none.
+//
+// The engine guarantees that no text makes it panic or loop and that no
+// expression does work that is not bounded when it is parsed, by limits.go and
+// by the size of the event: there is no recursion over data, LIKE is linear in
+// its subject, and results of functions have a greatest size. Characters are
+// Unicode code points everywhere.
+//
+// Beyond the standard, which has no access to data, an expression may name
+// values in JSON data, such as data.order.total; [Options.Strict] refuses that.
+// The rules are in docs/filters.md.
+//
+// It imports the standard library only, and nothing of Signalbox, so that it can
+// be read, tested and used by itself. Sections are those of the specification,
+// https://github.com/cloudevents/spec/blob/cesql/v1.0.0/cesql/spec.md.
+package cesql

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cesql
+
+// Step is what became of one part of an expression on one event.
+type Step struct {
+	Clause  string // the part, in canonical spelling
+	Value   string // as it could stand in an expression; empty if it was not reached
+	Passes  bool   // it is true, a Boolean, and has no error
+	Errors  Errors
+	Reached bool // false: what is left of it had decided
+	Parts   []Step
+}
+
+// Explain evaluates an expression and each of its parts that was reached, down
+// to what is compared with what. Parts that are literals are left out.
+func (m *Machine) Explain(x *Expression, e *Event) Step {
+	s, _ := m.explain(x, e, x.root)
+	return s
+}
+
+// explain evaluates a part by itself, which gives what it gave within the whole:
+// expressions have no side effects (1). It returns, too, what the part is to an
+// operator of Booleans.
+func (m *Machine) explain(x *Expression, e *Event, n *node) (s Step, truth bool) {
+	s = Step{Clause: string(appendNode(nil, n, bindLogic)), Reached: true}
+	if n.any() {
+		s.Value = "several values"
+		return s, false
+	}
+	part := &Expression{paths: x.paths, eval: compileValue(n)}
+	m.begin(part, e)
+	v := part.eval(m)
+	s.Errors = m.errors
+	s.Value = v.String()
+	s.Passes = v.kind == Boolean && v.num != 0 && m.errors == 0
+	truth = m.errors == 0 && m.toBoolean(v)
+	value, over := false, false
+	for i, k := range n.kids {
+		var p Step
+		var is bool
+		decided := n.op == opLogic && i > 0 && n.joins[i-1] != logicXor && value == (n.joins[i-1] == logicOr)
+		if over || decided {
+			p = Step{Clause: string(appendNode(nil, k, bindLogic))}
+		} else {
+			p, is = m.explain(x, e, k)
+			over = p.Errors != 0
+			value = is != (n.op == opLogic && i > 0 && n.joins[i-1] == logicXor && value)
+		}
+		if k.op != opLiteral {
+			s.Parts = append(s.Parts, p)
+		}
+	}
+	return s, truth
+}
