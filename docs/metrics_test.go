@@ -5,6 +5,7 @@ package docs_test
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -27,6 +28,34 @@ func TestMetricsPageIsTheCatalogue(t *testing.T) {
 	}
 	if string(got) != want {
 		t.Error("metrics.md differs from the catalogue in internal/metrics; run: go test ./docs -update")
+	}
+}
+
+// TestBoardAndAlertsAskForMetricsThereAre: interop/prometheus has them parsed and
+// evaluated by Prometheus; this is what every change sees.
+func TestBoardAndAlertsAskForMetricsThereAre(t *testing.T) {
+	known := map[string]bool{}
+	for _, d := range metrics.Catalogue() {
+		known[d.Name] = true
+		if d.Kind == metrics.KindHistogram {
+			known[d.Name+"_bucket"], known[d.Name+"_sum"], known[d.Name+"_count"] = true, true, true
+		}
+	}
+	asked := regexp.MustCompile(`\b(?:signalbox|process|go)_[a-z0-9_]+`)
+	for _, file := range []string{"../deploy/grafana/signalbox.json", "../deploy/prometheus/alerts.yaml", "../deploy/prometheus/alerts_test.yaml"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := asked.FindAllString(string(text), -1)
+		if len(names) < 20 {
+			t.Errorf("%s asks for %d metrics only; does the test still find them?", file, len(names))
+		}
+		for _, name := range names {
+			if !known[name] {
+				t.Errorf("%s asks for %s, which is no metric", file, name)
+			}
+		}
 	}
 }
 
