@@ -152,6 +152,12 @@ var classes = [...]struct {
 	{CodeHostRefused, Class{403, exitCaller, false,
 		"The Host header does not name this machine",
 		"Call the broker by localhost or a loopback address while no identity is configured."}},
+	{CodeOriginRefused, Class{403, exitCaller, false,
+		"Pages of this origin may not open a WebSocket",
+		"Open it from a page of the broker's own origin, or have the operator allow yours with --allow-origin."}},
+	{CodeHandshakeInvalid, Class{400, exitCaller, false,
+		"The WebSocket handshake cannot be understood",
+		"Send the handshake of RFC 6455 over HTTP/1.1 and offer signalbox.v1 or cloudevents.json as subprotocol."}},
 
 	{CodeDiskFull, Class{507, exitRetry, true,
 		"The disk is nearly full",

@@ -62,6 +62,8 @@ const (
 	CodeNotFound         Code = "not_found"
 	CodeMethodNotAllowed Code = "method_not_allowed"
 	CodeHostRefused      Code = "host_refused"
+	CodeOriginRefused    Code = "origin_refused"
+	CodeHandshakeInvalid Code = "handshake_invalid"
 
 	CodeDiskFull     Code = "disk_full"
 	CodeOverloaded   Code = "overloaded"

@@ -5,6 +5,8 @@ package main
 import (
 	_ "embed" // for the example below
 	"log/slog"
+	"net/url"
+	"strings"
 	"time"
 )
 
@@ -20,6 +22,10 @@ type Config struct {
 	// The loopback address and port to listen on; port 0 takes any that is free. Without an identity configured, other
 	// addresses are refused, because everybody on the network could read and publish.
 	Listen string `key:"listen" value:"address" default:"127.0.0.1:8080" help:"loopback address to listen on, port 0 for any"`
+
+	// The origins whose pages may open a WebSocket, such as https://console.example, separated by commas. They are
+	// compared letter for letter, port included. Pages of the broker's own origin and programs always may.
+	AllowOrigin origins `key:"allow_origin" value:"origins" default:"" help:"origins, separated by commas, whose pages may open a WebSocket beside the broker's own"`
 
 	// Events are refused (disk_full) while the volume of the data directory has less than this free; reading, deleting
 	// and reclaiming go on. The reserve must hold what has been accepted and is still to be written out, so less than
@@ -62,6 +68,28 @@ func (c *Config) validate() error {
 		return usagef("dedup_window is %s and must be at least 1s", c.DedupWindow)
 	}
 	return checkLoopback(c.Listen)
+}
+
+// origins are those of web pages, as browsers write them in the Origin header, with commas between them.
+type origins string
+
+func (o origins) list() []string {
+	if o == "" {
+		return nil
+	}
+	return strings.Split(string(o), ",")
+}
+
+// UnmarshalText reads a setting.
+func (o *origins) UnmarshalText(text []byte) error {
+	*o = origins(text)
+	for _, origin := range o.list() {
+		u, err := url.Parse(origin)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || origin != u.Scheme+"://"+strings.ToLower(u.Host) {
+			return usagef("%q is not an origin such as https://console.example", origin)
+		}
+	}
+	return nil
 }
 
 // logFormat is text or json.

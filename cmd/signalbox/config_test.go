@@ -87,7 +87,7 @@ This page is made from the comments in cmd/signalbox/config.go.
 `)
 	settings := settingsOf(&Config{})
 	for _, s := range settings {
-		fmt.Fprintf(&b, "| [`%s`](#%s) | `--%s` | `%s` | `%s` |\n", s.key, s.key, s.flag(), s.variable(), s.text())
+		fmt.Fprintf(&b, "| [`%s`](#%s) | `--%s` | `%s` | `%s` |\n", s.key, s.key, s.flag(), s.variable(), written(s))
 	}
 	for _, s := range settings {
 		fmt.Fprintf(&b, "\n## %s\n\n%s\n", s.key, strings.Join(comments[s.key], "\n"))
@@ -111,9 +111,17 @@ func configExample(t *testing.T, comments map[string][]string) string {
 	b.WriteString("# SPDX-License-Identifier: Apache-2.0\n" +
 		"# Every setting of Signalbox with its default. Keep the lines to change; \"signalbox config check\" checks the file.\n")
 	for _, s := range settingsOf(&Config{}) {
-		fmt.Fprintf(&b, "\n# %s\n%s: %s\n", strings.Join(comments[s.key], "\n# "), s.key, s.text())
+		fmt.Fprintf(&b, "\n# %s\n%s: %s\n", strings.Join(comments[s.key], "\n# "), s.key, written(s))
 	}
 	return b.String()
+}
+
+// written is a setting's value as it stands in a file.
+func written(s *setting) string {
+	if s.text() == "" {
+		return `""`
+	}
+	return s.text()
 }
 
 // TestConfigExampleIsTheDefaults parses the file that is shipped.

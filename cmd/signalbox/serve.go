@@ -86,7 +86,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	server, err := web.New(web.Options{Broker: b, Logger: logger, Processors: processors})
+	server, err := web.New(web.Options{Broker: b, Logger: logger, Processors: processors, Origins: c.AllowOrigin.list()})
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 			if group[i].Kind == eventlog.KindEvents {
 				b.metrics.Publish.Ack.Observe((durable - c.began).Seconds())
 			}
-			c.done <- result
+			c.answer(result)
 		}
 	}
 	b.counted(&t, &out, began, applied, durable)

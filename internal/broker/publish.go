@@ -157,7 +157,17 @@ func idempotency(p identity.Principal, req *PublishRequest, entries []eventlog.E
 // call is a caller who waits for its proposal's result.
 type call struct {
 	done  chan projector.Result
-	began time.Duration // see elapsed
+	began time.Duration   // see elapsed
+	wake  chan<- struct{} // told of the result without blocking; nil if nobody is to be
+}
+
+// answer never blocks: done has room for the one result of a call.
+func (c *call) answer(result projector.Result) {
+	c.done <- result
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
 }
 
 // propose appends a proposal and waits until what apply said of it is durable.

@@ -238,6 +238,9 @@ func (d *Delivery) JSON() []byte {
 	return d.Frame[d.json : len(d.Frame)-2]
 }
 
+// At is the cursor of whoever has this event, as text.
+func (d *Delivery) At() []byte { return d.Frame[len("id: ") : d.json-len("\ndata: ")] }
+
 // Line is the event as JSON on one line.
 func (d *Delivery) Line() []byte { return d.Frame[d.json : len(d.Frame)-2] }
 

@@ -61,7 +61,7 @@ var areas = []Area{
 	}},
 	{"Readers", []Definition{
 		{Name: "signalbox_readers", Kind: KindGauge, Labels: []string{"door", "state"}, Unit: "readers",
-			Meaning: "Open readers by door (sse, poll, state) and whether they are live or catching_up.",
+			Meaning: "Open readers by door (sse, poll, state, websocket) and whether they are live or catching_up.",
 			Night:   "A sudden fall: a proxy or the network. Many catching_up for long: they all came back at once, or cannot keep up; see lag and cuts."},
 		{Name: "signalbox_reader_lag_events", Kind: KindGauge, Unit: "positions", sampled: true,
 			Meaning: "How far the open reader that is furthest behind its topics' last event is behind.",

@@ -102,10 +102,11 @@ const (
 	SSE DoorName = iota
 	Poll
 	State
+	Socket
 	doorCount
 )
 
-var doorNames = [doorCount]string{"sse", "poll", "state"}
+var doorNames = [doorCount]string{"sse", "poll", "state", "websocket"}
 
 // Door returns the counters of a door.
 func (r *Reading) Door(name DoorName) *Door { return r.doors[name] }

@@ -29,6 +29,8 @@ type reading struct {
 	declared *dispatch.Start // the URL's start, if Last-Event-ID is an event id that is not found
 	earliest bool            // on_reset=earliest
 	stream   bool            // SSE, not a poll
+	socket   bool            // a WebSocket
+	window   int             // events beyond the last acknowledgement; 0: no bound
 	named    bool            // SSE with the type in the event field
 	limit    int
 	wait     time.Duration
@@ -39,11 +41,13 @@ type reading struct {
 func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (reading, error) {
 	p := reading{limit: limitDefault}
 	p.request.Patterns = patterns
-	stream, err := wantsStream(r.Header["Accept"])
-	if err != nil {
-		return p, err
+	if p.socket = wantsSocket(r); !p.socket {
+		stream, err := wantsStream(r.Header["Accept"])
+		if err != nil {
+			return p, err
+		}
+		p.stream = stream
 	}
-	p.stream = stream
 	if err := p.parseStart(r, q, patterns); err != nil {
 		return p, err
 	}
@@ -57,19 +61,47 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (read
 	default:
 		return p, event.Errorf(event.CodeParameterInvalid, "on_reset=%.20q is unknown: use earliest or leave it out.", v).With("on_reset")
 	}
-	if stream {
+	switch {
+	case p.socket:
+		return p, p.parseSocket(q)
+	case p.stream:
 		return p, p.parseStream(q)
 	}
 	return p, p.parsePoll(q)
 }
 
-// parseStream refuses what only a poll has: a stream that ignored it would
-// not end where its reader expects.
-func (p *reading) parseStream(q url.Values) (err error) {
-	for _, name := range []string{"limit", "wait"} {
+// refuseOthers refuses the parameters of other ways to read: what ignored them
+// would not do what its reader expects.
+func refuseOthers(q url.Values, names ...string) error {
+	belongs := map[string]string{
+		"limit":  "polls: leave it out, or ask for neither an event stream nor a WebSocket",
+		"wait":   "polls: leave it out, or ask for neither an event stream nor a WebSocket",
+		"named":  "event streams: leave it out, or ask for text/event-stream",
+		"window": "WebSockets: leave it out, or ask for the upgrade",
+	}
+	for _, name := range names {
 		if q.Has(name) {
-			return event.Errorf(event.CodeParameterInvalid, "%s belongs to polls: leave it out, or do not ask for text/event-stream.", name).With(name)
+			return event.Errorf(event.CodeParameterInvalid, "%s belongs to %s.", name, belongs[name]).With(name)
 		}
+	}
+	return nil
+}
+
+func (p *reading) parseSocket(q url.Values) error {
+	if err := refuseOthers(q, "limit", "wait", "named"); err != nil || !q.Has("window") {
+		return err
+	}
+	n, ok := parseCount(q.Get("window"), windowMax)
+	if !ok || n == 0 {
+		return event.Errorf(event.CodeParameterInvalid, "window=%.20q is not a number of events from 1 on.", q.Get("window")).With("window")
+	}
+	p.window = n
+	return nil
+}
+
+func (p *reading) parseStream(q url.Values) error {
+	if err := refuseOthers(q, "limit", "wait", "window"); err != nil {
+		return err
 	}
 	switch v := q.Get("named"); {
 	case !q.Has("named") || v == "false":
@@ -82,8 +114,8 @@ func (p *reading) parseStream(q url.Values) (err error) {
 }
 
 func (p *reading) parsePoll(q url.Values) error {
-	if q.Has("named") {
-		return event.Errorf(event.CodeParameterInvalid, "named belongs to event streams: leave it out, or ask for text/event-stream.").With("named")
+	if err := refuseOthers(q, "named", "window"); err != nil {
+		return err
 	}
 	if q.Has("limit") {
 		n, ok := parseCount(q.Get("limit"), limitMax)

@@ -164,6 +164,8 @@ func refusedRequests() map[event.Code]refusal {
 		event.CodeNotFound:          {404, read("/v2")},
 		event.CodeMethodNotAllowed:  {405, func(d *door) answer { return d.do(request{method: http.MethodPatch, path: "/v1/topics/a"}) }},
 		event.CodeHostRefused:       {403, read("/healthz", "Host: broker.example")},
+		event.CodeOriginRefused:     {403, read("/v1/topics/a/events", "Upgrade: websocket", "Origin: http://evil.example")},
+		event.CodeHandshakeInvalid:  {400, read("/v1/topics/a/events", "Upgrade: websocket")},
 		event.CodeDiskFull:          {507, nil}, // TestFullDiskRefusesPublishesOnly
 		event.CodeOverloaded: {503, func(d *door) answer {
 			if err := d.server.HoldBytes(web.HeldBytesMax); err != nil {

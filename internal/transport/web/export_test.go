@@ -2,6 +2,12 @@
 
 package web
 
+import (
+	"bufio"
+	"errors"
+	"io"
+)
+
 // The seam between this package and its tests, which use only what is exported.
 
 // Route is one method of one path, with the query parameters it takes.
@@ -34,11 +40,48 @@ func (s *Server) OpenStreams() int {
 
 // Limits that tests go up to.
 const (
-	HeldBytesMax   = heldBytesMax
-	SingleBytesMax = singleBytesMax
-	BatchBytesMax  = batchBytesMax
-	StatesMax      = statesMax
+	HeldBytesMax    = heldBytesMax
+	SingleBytesMax  = singleBytesMax
+	BatchBytesMax   = batchBytesMax
+	StatesMax       = statesMax
+	MessageBytesMax = messageBytesMax
 )
+
+// ReadMessages reads the messages of a WebSocket up to the end, and returns how
+// much memory the largest held.
+func ReadMessages(r io.Reader, limit int, each func(message []byte)) (heldMax int, err error) {
+	held := 0
+	m := messageReader{r: bufio.NewReaderSize(r, socketReadBytes), limit: limit, control: func(opcode, []byte) {},
+		take: func(n int) error { held += n; heldMax = max(heldMax, held); return nil }}
+	for {
+		message, n, err := m.next()
+		if held -= n; err != nil {
+			return heldMax, err
+		}
+		if held != 0 {
+			panic("what was taken is not what is to be given back")
+		}
+		each(message)
+	}
+}
+
+// CloseCode is the code that an error of ReadMessages closes the socket with.
+func CloseCode(err error) int {
+	if e := (*closeError)(nil); errors.As(err, &e) {
+		return int(e.code)
+	}
+	return 0
+}
+
+// DecodeMessage decodes a message of signalbox.v1, up to what the broker would
+// be asked for.
+func DecodeMessage(b []byte) (op, ref string, err error) {
+	m, err := decodeMessage(b)
+	if err == nil && m.op == "publish" {
+		_, err = m.publish("a")
+	}
+	return m.op, m.ref, err
+}
 
 // LoopbackHost is the check of the Host header.
 func LoopbackHost(host string) bool { return loopbackHost(host) }

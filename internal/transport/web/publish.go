@@ -65,20 +65,7 @@ const receiptBufferMax = 64 << 10
 
 func writeReceipts(w http.ResponseWriter, receipts []event.Receipt, batch bool) error {
 	buffer := receiptBuffers.Get().(*[]byte)
-	b := (*buffer)[:0]
-	if batch {
-		b = append(b, '[')
-	}
-	for i := range receipts {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = receipts[i].AppendJSON(b)
-	}
-	if batch {
-		b = append(b, ']')
-	}
-	b = append(b, '\n')
+	b := append(appendReceipts((*buffer)[:0], receipts, batch), '\n')
 	if len(b) > sniffedMax {
 		w.Header()["Content-Length"] = []string{strconv.Itoa(len(b))}
 	}
@@ -88,6 +75,24 @@ func writeReceipts(w http.ResponseWriter, receipts []event.Receipt, batch bool) 
 		receiptBuffers.Put(buffer)
 	}
 	return gone(err)
+}
+
+// appendReceipts appends a receipt, or the array of them that a batch is
+// answered with.
+func appendReceipts(dst []byte, receipts []event.Receipt, batch bool) []byte {
+	if batch {
+		dst = append(dst, '[')
+	}
+	for i := range receipts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = receipts[i].AppendJSON(dst)
+	}
+	if batch {
+		dst = append(dst, ']')
+	}
+	return dst
 }
 
 // gone drops the error of a write: the caller has left, so there is nobody to

@@ -24,7 +24,7 @@ type route struct {
 
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
-	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named"}
+	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window"}
 	return []route{
 		{"POST", "/v1/topics/{topic}/events", []string{"ack"}, (*Server).publish},
 		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},

@@ -56,6 +56,9 @@ type Options struct {
 	// MaxConns stops connections from using up the file descriptors, which
 	// the store could not survive. 10,000.
 	MaxConns int
+	// Origins are the origins, such as https://console.example, whose pages may
+	// open a WebSocket beside those of the broker's own.
+	Origins []string
 	// Processors is how many there are; one stream more than that writes at one
 	// time. GOMAXPROCS.
 	Processors int

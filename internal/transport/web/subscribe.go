@@ -62,7 +62,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q url.Values, patt
 	if err != nil {
 		return err
 	}
-	if p.stream {
+	switch {
+	case p.socket:
+		return s.socket(w, r, p)
+	case p.stream:
 		return s.eventStream(w, r, p)
 	}
 	return s.poll(w, r, p)

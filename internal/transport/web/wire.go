@@ -3,6 +3,7 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -56,6 +57,13 @@ type tcpWire struct {
 	buffer  *[]byte // nil while idle
 	stall   time.Duration
 	blocks  func() // called before a write that may block
+	early   []byte // what the other side sent before the connection was taken over
+
+	// What was not written when a write failed, if owes says to keep it, and
+	// whether it was too much to keep.
+	owes    bool
+	owed    []byte
+	oweMore bool
 
 	raw   syscall.RawConn // nil if the connection has none (TLS)
 	try   func(fd uintptr) bool
@@ -72,7 +80,7 @@ func takeOver(w http.ResponseWriter, r *http.Request, stall time.Duration) *tcpW
 	if r.ProtoMajor != 1 {
 		return nil
 	}
-	conn, _, err := http.NewResponseController(w).Hijack()
+	conn, buffered, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return nil
 	}
@@ -81,6 +89,10 @@ func takeOver(w http.ResponseWriter, r *http.Request, stall time.Duration) *tcpW
 		_ = c.SetWriteBuffer(sendBuffer)
 	}
 	t := &tcpWire{conn: conn, chunked: r.ProtoAtLeast(1, 1), left: make(chan struct{}), stall: stall}
+	if n := buffered.Reader.Buffered(); n > 0 {
+		early, _ := buffered.Reader.Peek(n)
+		t.early = bytes.Clone(early)
+	}
 	if c, ok := conn.(syscall.Conn); ok {
 		t.raw, _ = c.SyscallConn()
 		t.try = t.tryWrite
@@ -156,8 +168,19 @@ func (t *tcpWire) Write(p []byte) error {
 			return nil
 		}
 		if err := t.flushBuffer(); err != nil {
+			t.owe(p)
 			return err
 		}
+	}
+}
+
+// oweBytesMax stops a reader that stalled from holding a large event.
+const oweBytesMax = catchUpBytes
+
+// owe keeps what could not be written.
+func (t *tcpWire) owe(b []byte) {
+	if t.oweMore = t.oweMore || !t.owes || len(t.owed)+len(b) > oweBytesMax; !t.oweMore {
+		t.owed = append(t.owed, b...)
 	}
 }
 
@@ -218,10 +241,10 @@ func (t *tcpWire) send(b []byte) error {
 		if err == nil {
 			return nil
 		}
-		if n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		if b = b[n:]; n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.owe(b)
 			return err
 		}
-		b = b[n:]
 	}
 }
 
