@@ -18,6 +18,12 @@
 // Every HLC that a client reads (in events, in receipts, in the state) is merged into its [Clock], so that what an
 // agent publishes after reading is ordered after what it read, on whatever machine that came from.
 //
+// # Agents
+//
+// A [Ledger] is what most agents want instead of a bare follower: it holds the newest event of every key, suppresses
+// actions until it is known what came after, survives crashes with its [LedgerFile], and knows whether it agrees with
+// the broker. The guide docs/agents.md builds one.
+//
 // # Errors
 //
 // What the broker refuses arrives as the *event.Error that the broker made, code, field and facts included. A broker

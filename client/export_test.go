@@ -3,6 +3,7 @@
 package client
 
 import (
+	"context"
 	"io"
 	"time"
 )
@@ -36,3 +37,6 @@ func RetryField(s string) time.Duration {
 	ms, _ := parseDigits([]byte(s))
 	return time.Duration(ms) * time.Millisecond
 }
+
+// Bootstrap makes the ledger start over from the state, as Run does after a reset.
+func (l *Ledger) Bootstrap(ctx context.Context) error { return l.bootstrap(ctx) }

@@ -180,4 +180,14 @@ var classes = [...]struct {
 	{CodeStoreFormat, Class{500, exitFormat, false,
 		"The data directory has another format",
 		"Use a version of Signalbox that knows the format of the directory."}},
+
+	{CodeOutboxFull, Class{507, exitRetry, true,
+		"The agent's outbox is full",
+		"Wait until the broker is reachable and the outbox has sent some events, or set a greater limit."}},
+	{CodeLedgerFull, Class{403, exitCaller, false,
+		"The agent's ledger holds as many keys as it may",
+		"Follow fewer topics, remove keys that are done with by tombstones, or set a greater KeysMax."}},
+	{CodeJournalDamaged, Class{500, exitDamaged, false,
+		"A file of the agent is damaged",
+		"Keep the file for inspection and start with a new one, or, of an outbox, salvage what can still be read."}},
 }

@@ -72,6 +72,10 @@ const (
 	CodeStoreDamaged Code = "store_damaged"
 	CodeStoreLocked  Code = "store_locked"
 	CodeStoreFormat  Code = "store_format"
+
+	CodeOutboxFull     Code = "outbox_full"
+	CodeLedgerFull     Code = "ledger_full"
+	CodeJournalDamaged Code = "journal_damaged"
 )
 
 // Class is what a code means at the doors of the broker.

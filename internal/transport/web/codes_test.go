@@ -46,6 +46,10 @@ var unreachable = map[event.Code]string{
 	event.CodeStoreLocked:   "the process does not start",
 	event.CodeStoreFormat:   "the process does not start",
 	event.CodeFilterInvalid: "no URL takes a filter yet",
+
+	event.CodeOutboxFull:     "is an agent's, in package client",
+	event.CodeLedgerFull:     "is an agent's, in package client",
+	event.CodeJournalDamaged: "is an agent's, in package client",
 }
 
 // refusal is a request that is refused with the code it is listed under.
