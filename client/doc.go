@@ -22,7 +22,8 @@
 //
 // A [Ledger] is what most agents want instead of a bare follower: it holds the newest event of every key, suppresses
 // actions until it is known what came after, survives crashes with its [LedgerFile], and knows whether it agrees with
-// the broker. The guide docs/agents.md builds one.
+// the broker. An [Outbox] is its counterpart for publishing: it takes events while the broker cannot be reached. The
+// guide docs/agents.md builds an agent of both.
 //
 // # Errors
 //

@@ -3,6 +3,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"time"
@@ -40,3 +41,31 @@ func RetryField(s string) time.Duration {
 
 // Bootstrap makes the ledger start over from the state, as Run does after a reset.
 func (l *Ledger) Bootstrap(ctx context.Context) error { return l.bootstrap(ctx) }
+
+// ReplayLedger replays records and returns what they add up to.
+func ReplayLedger(records [][]byte) (snapshot [][]byte, err error) {
+	b := newBook()
+	for _, r := range records {
+		if err := b.replay(r); err != nil {
+			return nil, err
+		}
+	}
+	for r := range b.snapshot() {
+		snapshot = append(snapshot, r)
+	}
+	return snapshot, nil
+}
+
+// ReplayOutbox replays what can be read of an outbox's file, and returns the file that it would be written anew as.
+func ReplayOutbox(data []byte) (waiting int, again []byte, err error) {
+	records, _, _ := scanJournal(data, outboxHeader)
+	b := &Outbox{named: map[[3]string]*letter{}}
+	for _, r := range records {
+		if err := b.replay(r); err != nil {
+			return 0, nil, err
+		}
+	}
+	var out bytes.Buffer
+	_, err = writeRecords(&out, outboxHeader, b.snapshot())
+	return len(b.waiting), out.Bytes(), err
+}

@@ -13,45 +13,6 @@ import (
 	"signalbox/event"
 )
 
-// The steps of a record: a tag, then fields, each preceded by its length. A record is replayed step by step, and lists
-// what happened in the order in which it did.
-const (
-	stepCursor   = 'C' // cursor
-	stepClock    = 'H' // HLC, 8 bytes
-	stepLog      = 'L' // log time in Unix milliseconds, 8 bytes
-	stepClear    = 'X'
-	stepPut      = 'E' // key, event, and "i" or nothing: involved
-	stepDrop     = 'D' // topic, key
-	stepInvolved = 'I' // topic, key
-	stepBegun    = 'B' // effect, stamp of 8 bytes
-	stepDone     = 'F' // effect, stamp of 8 bytes
-)
-
-// stepFields is how many fields follow each tag; 0 stands for a tag that is none.
-func stepFields(tag byte) (n int, known bool) {
-	switch tag {
-	case stepClear:
-		return 0, true
-	case stepCursor, stepClock, stepLog:
-		return 1, true
-	case stepDrop, stepInvolved, stepBegun, stepDone:
-		return 2, true
-	case stepPut:
-		return 3, true
-	}
-	return 0, false
-}
-
-func appendStep(dst []byte, tag byte, fields ...[]byte) []byte {
-	dst = append(dst, tag)
-	for _, f := range fields {
-		dst = append(binary.AppendUvarint(dst, uint64(len(f))), f...)
-	}
-	return dst
-}
-
-func number64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
-
 func appendPut(dst []byte, key string, r *row) []byte {
 	var involved []byte
 	if r.involved {
@@ -69,30 +30,9 @@ func appendMark(dst []byte, id effectID, m *mark) []byte {
 }
 
 // replay does again what a record lists.
-func (b *book) replay(record []byte) error {
-	for len(record) > 0 {
-		tag := record[0]
-		count, known := stepFields(tag)
-		if !known {
-			return fmt.Errorf("client: a ledger's record has a step %q, which this version does not know", tag)
-		}
-		record = record[1:]
-		var fields [3][]byte
-		for i := range count {
-			length, n := binary.Uvarint(record)
-			if n <= 0 || length > uint64(len(record)-n) {
-				return fmt.Errorf("client: a ledger's record ends within a step %q", tag)
-			}
-			fields[i], record = record[n:n+int(length)], record[n+int(length):]
-		}
-		if err := b.step(tag, fields); err != nil {
-			return fmt.Errorf("client: a ledger's record has an unreadable step %q: %w", tag, err)
-		}
-	}
-	return nil
-}
+func (b *book) replay(record []byte) error { return eachStep(record, b.step) }
 
-func (b *book) step(tag byte, f [3][]byte) (err error) {
+func (b *book) step(tag byte, f [4][]byte) (err error) {
 	switch tag {
 	case stepCursor:
 		b.cursor, err = event.ParseCursor(string(f[0]))
@@ -125,6 +65,8 @@ func (b *book) step(tag byte, f [3][]byte) (err error) {
 			return fmt.Errorf("%d and %d bytes instead of %d and 8", len(f[0]), len(f[1]), len(effectID{}))
 		}
 		b.mark(effectID(f[0]), event.HLC(binary.BigEndian.Uint64(f[1])), tag == stepDone)
+	default:
+		return fmt.Errorf("the step %q is none of a ledger", tag)
 	}
 	return nil
 }

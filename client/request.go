@@ -146,7 +146,9 @@ func (c *Client) late(ctx context.Context, err error) error {
 // refusal is an answer other than 2xx.
 type refusal struct {
 	problem *event.Error
+	status  int
 	again   bool
+	foreign bool          // no broker speaks here, but something in front of it
 	after   time.Duration // from Retry-After
 }
 
@@ -168,13 +170,14 @@ func retryable(err error) (bool, time.Duration) {
 // readRefusal rebuilds the broker's error from its problem document (RFC 9457).
 func readRefusal(res *http.Response) *refusal {
 	body, _ := io.ReadAll(io.LimitReader(res.Body, problemBytesMax))
-	r := &refusal{after: retryAfter(res.Header.Get("Retry-After"))}
+	r := &refusal{status: res.StatusCode, after: retryAfter(res.Header.Get("Retry-After"))}
 	if media, _, _ := mime.ParseMediaType(res.Header.Get("Content-Type")); media == "application/problem+json" {
 		if r.problem, r.again = parseProblem(body); r.problem != nil {
 			return r
 		}
 	}
-	// No broker speaks here, but something in front of it. These four mean "later", the others need a person.
+	r.foreign = true
+	// These four mean "later", the others need a person.
 	switch res.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		r.again = true
