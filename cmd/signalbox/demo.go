@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,9 +26,10 @@ const demoPatience = 90 * time.Second
 func (a *app) demoCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "demo",
-		Short: "Play a story of two agents against a real broker, and check every claim",
-		Long: "Start a broker in a temporary directory on a free loopback port and play a story over real sockets: an agent\n" +
-			"assigns a task, is cut off for four hours, and is up to date again with one request. What is claimed on the way is\n" +
+		Short: "Play two stories of agents against a real broker, and check every claim",
+		Long: "Start a broker in a temporary directory on a free loopback port and play two stories over real sockets. An agent\n" +
+			"assigns a task, is cut off for four hours, and is up to date again with one request. Another ships what is ordered,\n" +
+			"is away for two hours, and ships nothing that was cancelled or done meanwhile. What is claimed on the way is\n" +
 			"checked; the command fails if anything does not hold. Time is simulated: the hours pass at once.",
 		Example: "  signalbox demo",
 		Args:    cobra.NoArgs,
@@ -67,7 +69,8 @@ func (a *app) demo(ctx context.Context) (err error) {
 		err = errors.Join(err, <-served)
 	}()
 	s := newStory(a.out, "http://"+listener.Addr().String(), clock)
-	return s.play(ctx)
+	second := &secondStory{story: s, path: filepath.Join(dir, "shipper.ledger")}
+	return s.play(ctx, append(s.scenes(), second.scenes()...))
 }
 
 // newStory prepares the stage: the narrator, the clock and the two agents.

@@ -35,13 +35,18 @@ type story struct {
 	ledger   []*event.Event // all that Alpha was ever handed
 }
 
-// play tells the story from start to end.
-func (s *story) play(ctx context.Context) error {
+// scenes are the parts of the story.
+func (s *story) scenes() []func(context.Context) error {
+	return []func(context.Context) error{
+		s.assign, s.work, s.comeBack, s.comeBackByID, s.plainSSE, s.tooLate, s.forget, s.rogue,
+	}
+}
+
+// play tells what it is given from start to end.
+func (s *story) play(ctx context.Context, scenes []func(context.Context) error) error {
 	fmt.Fprintf(s.out, "Signalbox demo: a real broker at %s, real clients, real sockets.\n"+
 		"Time is simulated: where hours pass in the story, the clocks of broker and agents are set forward.\n", s.url)
-	for _, scene := range []func(context.Context) error{
-		s.assign, s.work, s.comeBack, s.comeBackByID, s.plainSSE, s.tooLate, s.forget, s.rogue,
-	} {
+	for _, scene := range scenes {
 		if err := scene(ctx); err != nil {
 			if ctx.Err() != nil {
 				err = errors.Join(context.Cause(ctx), err)

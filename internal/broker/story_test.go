@@ -88,12 +88,13 @@ func (s *story) end(t *testing.T) {
 	s.close()
 }
 
-// topic name=T [cleanup=compact] [retention=7d] [delete-retention=24h]
+// topic name=T [cleanup=compact] [retention=7d] [delete-retention=24h] [key-from=PATH]
 func (s *story) topic() string {
 	policy := event.DefaultPolicy()
 	if cleanup := s.text("cleanup"); cleanup != "" {
 		policy.CleanupPolicy = cleanup
 	}
+	policy.KeyFrom = s.text("key-from")
 	retention := event.Duration(s.span("retention", 7*24*time.Hour))
 	policy.Retention, policy.DeleteRetention = &retention, event.Duration(s.span("delete-retention", 24*time.Hour))
 	_, created, err := s.PutTopic(context.Background(), identity.Anonymous(), s.text("name"), policy)
@@ -115,9 +116,10 @@ func (s *story) drop() string {
 }
 
 // publish topic=T id=I [key=K] [source=/s] [hlc=90s:2] [expiry=60] [expires=90s]
-// [bare] [idem=K] [if-match=*|@1] [if-none-match]
+// [bare] [shipment=S] [idem=K] [if-match=*|@1] [if-none-match]
 //
-// The data is the id, unless the event is bare.
+// The data is the id, unless the event is bare or about a shipment: then it has
+// a shipment_id, and the id as its state.
 func (s *story) publish() string {
 	req := broker.PublishRequest{
 		Topic: s.text("topic"), Events: []*event.Event{s.event(s.data.CmdArgs)}, IdempotencyKey: s.text("idem"), IfNoneMatch: s.data.HasArg("if-none-match"),
@@ -147,6 +149,7 @@ func (s *story) batch() string {
 func (s *story) event(args []datadriven.CmdArg) *event.Event {
 	id, key := "", ""
 	attributes := map[string]any{}
+	var data []byte
 	for _, arg := range args {
 		value := strings.Join(arg.Vals, ",")
 		switch arg.Key {
@@ -170,9 +173,11 @@ func (s *story) event(args []datadriven.CmdArg) *event.Event {
 			attributes["source"] = value
 		case "bare":
 			attributes["bare"] = true
+		case "shipment":
+			data = fmt.Appendf(nil, `{"shipment_id":%q,"state":%q}`, value, id)
 		}
 	}
-	return s.draft(id, key, attributes)
+	return s.draft(id, key, attributes, data...)
 }
 
 func (s *story) answer(result broker.PublishResult, err error) string {
