@@ -45,7 +45,7 @@ func runAgent(ctx context.Context, url, dir string, arm *arm, ready func(*client
 	if err != nil {
 		return err
 	}
-	defer store.Close()
+	defer func() { _ = store.Close() }()
 
 	act := func(ctx context.Context, e client.Effect) error {
 		if !e.Uncertain || !arm.Made(e.ID()) {
@@ -73,7 +73,7 @@ func runAgent(ctx context.Context, url, dir string, arm *arm, ready func(*client
 	go func() { sending <- outbox.Run(ctx) }()
 	err = ledger.Run(ctx)
 	<-sending
-	outbox.Close()
+	_ = outbox.Close()
 	return err
 }
 

@@ -213,3 +213,37 @@ func TestLedgerRepetitionDoesNotReviveAForgottenKey(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
+
+// Not every door tells of a reset within a stream: a plain 410 is answered in the same way.
+func TestLedgerStartsOverAfterAPlain410(t *testing.T) {
+	state := delivered(t, "e7", "7000.00000", `,"topic":"t","position":"7","subject":"k","data":1`)
+	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		switch from := r.Header.Get("Last-Event-ID"); {
+		case strings.HasSuffix(r.URL.Path, "/state"):
+			w.Header().Set("Signalbox-Cursor", at(9).String())
+			_, _ = w.Write(append(state.AppendJSON(nil), '\n'))
+		case !strings.HasSuffix(r.URL.Path, "/events"):
+			policyServer(nil)(w, r)
+		case from == at(9).String():
+			stream(w)
+			send(w, strings.ReplaceAll(sync1, "@1", "@9"))
+			<-r.Context().Done()
+		default:
+			problem(w, event.CodeCursorExpired, false, map[string]any{"oldest": "@8." + incarnation})
+		}
+	})
+	var causes []event.Code
+	l := openLedger(t, c, client.LedgerOptions{Topics: []string{"t"}, OnReset: func(e *event.Error) { causes = append(causes, e.Code) }})
+	stale := client.Item{Kind: client.ItemEvent, Cursor: at(1), Event: delivered(t, "e1", "1000.00000", `,"topic":"t","position":"1","subject":"gone","data":1`)}
+	if err := l.Ingest(t.Context(), stale); err != nil {
+		t.Fatal(err)
+	}
+	stop := session(t, l)
+	until(t, "the marker", func() bool { return l.State() == client.LedgerActive })
+	_, kept := l.Get("t", "gone")
+	e, _ := l.Get("t", "k")
+	_ = stop()
+	if kept || e.Event == nil || e.Event.ID() != "e7" || !slices.Equal(causes, []event.Code{event.CodeCursorExpired}) || l.Cursor() != at(9) {
+		t.Errorf("kept what is gone: %t, holds %+v at %s after %v", kept, e, l.Cursor(), causes)
+	}
+}
