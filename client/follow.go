@@ -26,6 +26,9 @@ type FollowOptions struct {
 	EventID string       // after the event with this id; one exact topic only
 	// View is "current" or "history"; "" is the topics' default.
 	View string
+	// Filter is a CESQL expression, such as type = 'task.done' AND data.severity >= 4: only events that pass it come.
+	// While none do, an ItemProgress moves the cursor now and then. A tombstone passes a filter that looks into data.
+	Filter string
 	// OnReset decides what happens when events are gone that this follower had not seen. It returns the cursor to go on
 	// from, or an error, which ends the follower. It may call State and hand the state to the agent before it returns
 	// the state's cursor. Nil ends the follower with the reset's error; see also [ResetToOldest].
@@ -261,6 +264,9 @@ func (f *follower) url() string {
 	}
 	if f.opts.View != "" {
 		q.Set("view", f.opts.View)
+	}
+	if f.opts.Filter != "" {
+		q.Set("filter", f.opts.Filter)
 	}
 	if !f.started {
 		switch o := f.opts; {

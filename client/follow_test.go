@@ -151,6 +151,7 @@ func TestFollowStarts(t *testing.T) {
 	}{
 		"oldest":   {[]string{"a.b"}, client.FollowOptions{}, "/v1/topics/a.b/events", ""},
 		"cursor":   {[]string{"a.b"}, client.FollowOptions{Cursor: at(7)}, "/v1/topics/a.b/events", "@7.k3f9x0ab"},
+		"filter":   {[]string{"a.b"}, client.FollowOptions{Filter: "n > 1 AND a = 'b&c'"}, "/v1/topics/a.b/events?filter=n+%3E+1+AND+a+%3D+%27b%26c%27", ""},
 		"now":      {[]string{"a.b"}, client.FollowOptions{Now: true, View: "history"}, "/v1/topics/a.b/events?cursor=now&view=history", ""},
 		"since":    {[]string{"a.b"}, client.FollowOptions{Since: since}, "/v1/topics/a.b/events?cursor=2026-01-02T02%3A04%3A05.6Z", ""},
 		"event id": {[]string{"a.b"}, client.FollowOptions{EventID: "e-1"}, "/v1/topics/a.b/events", "e-1"},

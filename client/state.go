@@ -36,9 +36,23 @@ type State struct {
 // State opens the state of topics. Opening is tried again like every call; a download that breaks later ends with an
 // error, because a second one would show a later state.
 func (c *Client) State(ctx context.Context, topics ...string) (*State, error) {
-	where := c.base + "/v1/state?" + url.Values{"topics": {strings.Join(topics, ",")}}.Encode()
+	return c.FilteredState(ctx, "", topics...)
+}
+
+// FilteredState is State with only those events that pass a filter; see [FollowOptions].
+func (c *Client) FilteredState(ctx context.Context, filter string, topics ...string) (*State, error) {
+	q := url.Values{}
+	where := c.base + "/v1/state"
 	if len(topics) == 1 && event.CheckTopic(topics[0]) == nil {
 		where = c.topicPath(topics[0], "state")
+	} else {
+		q.Set("topics", strings.Join(topics, ","))
+	}
+	if filter != "" {
+		q.Set("filter", filter)
+	}
+	if len(q) > 0 {
+		where += "?" + q.Encode()
 	}
 	for n := 1; ; n++ {
 		s, err := c.openState(ctx, where)

@@ -24,6 +24,7 @@ type followFlags struct {
 	afterID    string
 	cursorFile string
 	view       string
+	filter     string
 	onReset    string
 	untilSync  bool
 	count      int
@@ -37,11 +38,13 @@ func (a *app) followCommand() *cobra.Command {
 		Long: "Print the events of topics, or of patterns of topics, first those that exist and then those that come.\n" +
 			"In a pattern * stands for one token and a trailing > for all that follow; quote them for the shell.\n\n" +
 			"A broken connection is resumed where it broke. With --cursor-file the place survives the command as well: it\n" +
-			"is read at the start and written behind every event that was printed.",
+			"is read at the start and written behind every event that was printed.\n\n" +
+			"With --filter only those events come that pass an expression in CESQL; data.NAME is a value in JSON data.",
 		Example: "  signalbox publish hello --data '{\"greeting\":\"hi\"}'\n" +
 			"  signalbox follow hello --until-synced\n" +
 			"  signalbox follow 'fleet.>' --until-synced --json\n" +
 			"  signalbox follow hello --count 1\n" +
+			"  signalbox follow hello --filter \"data.greeting LIKE 'h%'\" --until-synced\n" +
 			"  signalbox follow hello --cursor-file hello.cursor --until-synced",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.follow(cmd.Context(), args, f) },
@@ -51,6 +54,7 @@ func (a *app) followCommand() *cobra.Command {
 	fl.StringVar(&f.afterID, "after-id", "", "begin after the event with this `ID` (one topic only)")
 	fl.StringVar(&f.cursorFile, "cursor-file", "", "keep the place in this `file`")
 	fl.StringVar(&f.view, "view", "", "`current` or history; default is the topic's own")
+	fl.StringVar(&f.filter, "filter", "", "only events that pass this CESQL `expression`")
 	fl.StringVar(&f.onReset, "on-reset", "fail", "when events are gone that were not seen yet: `fail`, oldest (go on with what is left) or state (print the state, then go on)")
 	fl.BoolVar(&f.untilSync, "until-synced", false, "end once everything that exists is printed")
 	fl.IntVar(&f.count, "count", 0, "end after this many events; 0 is never")
@@ -83,7 +87,7 @@ func (a *app) follow(ctx context.Context, topics []string, f *followFlags) error
 		o.OnReset = client.ResetToOldest
 	case "state":
 		o.OnReset = func(ctx context.Context, _ *client.Reset) (event.Cursor, error) {
-			return a.printState(ctx, c, topics, text)
+			return a.printState(ctx, c, topics, f.filter, text)
 		}
 	default:
 		return usagef("--on-reset is fail, oldest or state, not %q", f.onReset)
@@ -128,7 +132,7 @@ func (a *app) followed(item client.Item, f *followFlags, text bool, seen *int) (
 
 // options translates the flags.
 func (f *followFlags) options() (client.FollowOptions, error) {
-	o := client.FollowOptions{View: f.view, EventID: f.afterID}
+	o := client.FollowOptions{View: f.view, Filter: f.filter, EventID: f.afterID}
 	start := f.cursor
 	if f.cursorFile != "" {
 		b, err := os.ReadFile(f.cursorFile)

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) stateCommand() *cobra.Command {
-	var key string
+	var key, filter string
 	cmd := &cobra.Command{
 		Use:   "state TOPIC...",
 		Short: "Print the current state of compacted topics",
@@ -23,15 +23,18 @@ func (a *app) stateCommand() *cobra.Command {
 			"  signalbox publish fleet.tasks --key T-998 --data '{\"status\":\"COMPLETED\"}'\n" +
 			"  signalbox state fleet.tasks\n" +
 			"  signalbox state fleet.tasks --key T-998\n" +
+			"  signalbox state fleet.tasks --filter \"data.status = 'COMPLETED'\"\n" +
 			"  signalbox state fleet.tasks --json > ledger.ndjson",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.state(cmd.Context(), args, key) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.state(cmd.Context(), args, key, filter) },
 	}
 	cmd.Flags().StringVar(&key, "key", "", "only this `key`; fails with key_unknown when it has no state")
+	cmd.Flags().StringVar(&filter, "filter", "", "only events that pass this CESQL `expression`")
+	cmd.MarkFlagsMutuallyExclusive("key", "filter")
 	return cmd
 }
 
-func (a *app) state(ctx context.Context, topics []string, key string) error {
+func (a *app) state(ctx context.Context, topics []string, key, filter string) error {
 	text, err := a.text()
 	if err != nil {
 		return err
@@ -50,7 +53,7 @@ func (a *app) state(ctx context.Context, topics []string, key string) error {
 		}
 		return writeEvent(a.out, ev, text)
 	}
-	cur, err := a.printState(ctx, c, topics, text)
+	cur, err := a.printState(ctx, c, topics, filter, text)
 	if err != nil {
 		return err
 	}
@@ -59,8 +62,8 @@ func (a *app) state(ctx context.Context, topics []string, key string) error {
 }
 
 // printState prints the state of topics and returns the cursor to follow from.
-func (a *app) printState(ctx context.Context, c *client.Client, topics []string, text bool) (event.Cursor, error) {
-	s, err := c.State(ctx, topics...)
+func (a *app) printState(ctx context.Context, c *client.Client, topics []string, filter string, text bool) (event.Cursor, error) {
+	s, err := c.FilteredState(ctx, filter, topics...)
 	if err != nil {
 		return event.Cursor{}, err
 	}

@@ -24,6 +24,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/filter"
 	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
@@ -265,8 +266,8 @@ func (b *Broker) LogMillis() int64 { return b.dispatch.LogMillis() }
 
 // OpenState opens the state of compacted topics; see [dispatch.State]. It must
 // be closed.
-func (b *Broker) OpenState(patterns []event.Pattern) (*dispatch.State, error) {
-	return b.dispatch.OpenState(patterns)
+func (b *Broker) OpenState(patterns []event.Pattern, f *filter.Filter) (*dispatch.State, error) {
+	return b.dispatch.OpenState(patterns, f)
 }
 
 // StateKey returns the winner of a key.

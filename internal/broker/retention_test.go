@@ -229,7 +229,7 @@ func TestStateOfALongDownload(t *testing.T) {
 	x.put("b", compact)
 	x.fillUp("a", "a", 1500)
 	x.fillUp("b", "b", 1500)
-	state, err := x.OpenState(mustPatterns(t, "a,b"))
+	state, err := x.OpenState(mustPatterns(t, "a,b"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

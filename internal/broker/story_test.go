@@ -307,7 +307,7 @@ func describe(ev *event.Event) string {
 
 // state topics=a,b: as it is downloaded.
 func (s *story) state() string {
-	state, err := s.OpenState(mustPatterns(s.t, s.text("topics")))
+	state, err := s.OpenState(mustPatterns(s.t, s.text("topics")), nil)
 	if err != nil {
 		return refusal(err)
 	}

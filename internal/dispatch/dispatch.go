@@ -6,7 +6,7 @@
 // to order, so that there is no seam between the two.
 //
 // Everything here may be lost with the process: it is rebuilt from the store.
-// It imports projector and store, and event, and knows nothing of transports.
+// It imports filter, projector and store, and event, and knows nothing of transports.
 package dispatch
 
 import (
@@ -39,6 +39,7 @@ type Dispatch struct {
 	groups map[string]*group   // by their patterns; guarded by mu
 	wild   []*group            // those with a pattern that has wildcards; guarded by mu
 	exact  map[string][]*group // by topic name; guarded by mu
+	sieves map[string]*sieve   // by the canonical form of their filter; guarded by mu
 	totals totals              // guarded by mu
 
 	readers readers
@@ -76,7 +77,7 @@ func New(o Options) *Dispatch {
 		store: o.Store, metrics: o.Metrics, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
-		groups: map[string]*group{}, exact: map[string][]*group{},
+		groups: map[string]*group{}, exact: map[string][]*group{}, sieves: map[string]*sieve{},
 	}
 	for i := range o.Topics {
 		d.update(&o.Topics[i])

@@ -14,7 +14,8 @@ import (
 // Poll steps over the next window (cursor, end] and returns what of it is to
 // be delivered. It does not block. In the current view a window holds the
 // winners as of the moment it was taken, so that intermediate values are
-// skipped and nothing superseded is ever delivered. It fails with
+// skipped and nothing superseded is ever delivered. A reader with a filter may
+// get an empty window though there is more to step over. It fails with
 // cursor_expired if the reader has fallen behind a removal.
 func (r *Reader) Poll(limit Limit) (Window, error) {
 	r.Release()
@@ -29,8 +30,11 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 		d.mu.RUnlock()
 		return r.pollStore(limit)
 	}
-	end, bytes := r.cursor, 0
-	for end < head && len(r.items) < limit.Events && bytes < limit.Bytes {
+	end, bytes, most := r.cursor, 0, limit.Events
+	if r.sieve != nil {
+		most = max(most, candidatesMin)
+	}
+	for end < head && len(r.items) < most && bytes < limit.Bytes {
 		end++
 		i := d.tail.at(end)
 		if !r.selects(i.view) {
@@ -42,10 +46,15 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 		}
 		if r.wants(i, head) {
 			r.items = append(r.items, i)
-			bytes += len(i.Members)
+			if r.sieve == nil {
+				bytes += len(i.Members)
+			}
 		}
 	}
 	d.mu.RUnlock()
+	if r.sieve != nil {
+		end = r.choose(limit, end) // without the lock, which holds up apply
+	}
 	for _, i := range r.items {
 		if i.Position < r.began { // the shared frame has another cursor
 			r.out = append(r.out, deliver(r.at(i.Position), &i.Applied))
@@ -139,6 +148,11 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	if removed != nil {
 		return Window{}, removed
 	}
+	var v *evaluator
+	if r.sieve != nil {
+		v = evaluators.Get().(*evaluator)
+		defer v.release()
+	}
 	r.arena = arenas.Get().(*[]byte)
 	arena := (*r.arena)[:0]
 	scanned, bytes := 0, 0
@@ -147,7 +161,11 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
 			return scanned < scannedMax
 		}
-		arena = r.keep(arena, t, position, row)
+		e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+		if r.sieve != nil && !v.passes(r.sieve.filter, &e) {
+			return scanned < scannedMax
+		}
+		arena = r.keep(arena, &e)
 		bytes += len(row.Members)
 		return len(r.out) < limit.Events && bytes < limit.Bytes && scanned < scannedMax
 	})
@@ -164,13 +182,12 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 }
 
 // keep appends a stored event to the window.
-func (r *Reader) keep(arena []byte, t *store.Topic, position uint64, row *store.EventRow) []byte {
-	e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+func (r *Reader) keep(arena []byte, e *projector.Applied) []byte {
 	start := len(arena)
-	arena, json := appendFrame(arena, r.at(position), &e)
-	out := Delivery{Position: position, Frame: arena[start:len(arena):len(arena)], json: json}
-	if row.Flags&store.EventFold != 0 {
-		out.raw = appendJSON(nil, &e)
+	arena, json := appendFrame(arena, r.at(e.Position), e)
+	out := Delivery{Position: e.Position, Frame: arena[start:len(arena):len(arena)], json: json}
+	if e.Flags&store.EventFold != 0 {
+		out.raw = appendJSON(nil, e)
 	}
 	r.out = append(r.out, out)
 	return arena

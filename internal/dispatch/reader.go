@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/filter"
 	"signalbox/internal/store"
 )
 
@@ -33,6 +34,7 @@ type Spec struct {
 	Patterns []event.Pattern // at least one
 	Start    Start
 	View     string
+	Filter   *filter.Filter // nil: everything
 }
 
 // Limit bounds one window. A window holds at least one event, if there is one.
@@ -59,6 +61,7 @@ const scannedMax = 10_000
 type Reader struct {
 	d      *Dispatch
 	group  *group
+	sieve  *sieve // nil without a filter
 	spec   Spec
 	topic  string // the one topic, if it is one by name
 	cursor uint64
@@ -93,6 +96,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 		d.leave(r.group)
 		return nil, err
 	}
+	r.sieve = d.sift(spec.Filter)
 	r.reached.Store(r.cursor)
 	d.readers.enter(r)
 	return r, nil
@@ -102,6 +106,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 func (r *Reader) Close() {
 	r.Release()
 	r.d.readers.leave(r)
+	r.d.unsift(r.sieve)
 	r.d.leave(r.group)
 }
 

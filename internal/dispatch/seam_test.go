@@ -275,7 +275,7 @@ func (s *seam) reset(t *rapid.T, f *follower, cause error) {
 		t.Fatalf("the answer names the topics %v", e.Facts["topics"])
 	}
 	f.fold, f.all, f.since = map[string]uint64{}, true, 0
-	state, err := s.dispatch.OpenState(patterns(t, ">"))
+	state, err := s.dispatch.OpenState(patterns(t, ">"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"signalbox/event"
+	"signalbox/internal/filter"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -17,9 +18,10 @@ type State struct {
 	d      *Dispatch
 	view   *store.View
 	topics []store.Topic
-	cursor uint64 // at which the state is exact
-	millis int64  // log time at which it is exact
-	after  uint64 // what was read so far
+	cursor uint64         // at which the state is exact
+	millis int64          // log time at which it is exact
+	filter *filter.Filter // nil: everything
+	after  uint64         // what was read so far
 	done   bool
 	chunk  []Delivery // read and not yet returned
 	arena  []byte     // of chunk
@@ -27,7 +29,8 @@ type State struct {
 
 // OpenState takes a snapshot of the topics that match. A topic named without
 // wildcards must exist and be compacted; of the others the compacted ones count.
-func (d *Dispatch) OpenState(patterns []event.Pattern) (*State, error) {
+// With a filter, only those winners count that pass it.
+func (d *Dispatch) OpenState(patterns []event.Pattern, f *filter.Filter) (*State, error) {
 	for _, p := range patterns {
 		if name, exact := p.Exact(); exact {
 			if _, err := d.compacted(name); err != nil {
@@ -35,7 +38,7 @@ func (d *Dispatch) OpenState(patterns []event.Pattern) (*State, error) {
 			}
 		}
 	}
-	s := &State{d: d}
+	s := &State{d: d, filter: f}
 	s.view = d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
@@ -76,7 +79,8 @@ const (
 )
 
 // Next returns the next winner; ok is false after the last. The delivery is
-// valid until the next call.
+// valid until the next call. One without a frame has no event: it says how far
+// winners were passed over that the filter does not let through.
 func (s *State) Next() (delivery Delivery, ok bool, err error) {
 	for len(s.chunk) == 0 {
 		if s.done {
@@ -84,6 +88,9 @@ func (s *State) Next() (delivery Delivery, ok bool, err error) {
 		}
 		if err := s.read(); err != nil {
 			return Delivery{}, false, err
+		}
+		if len(s.chunk) == 0 && s.filter != nil {
+			return Delivery{Position: s.after}, true, nil
 		}
 	}
 	delivery, s.chunk = s.chunk[0], s.chunk[1:]
@@ -93,10 +100,18 @@ func (s *State) Next() (delivery Delivery, ok bool, err error) {
 func (s *State) read() (err error) {
 	s.arena = s.arena[:0]
 	scanned := 0
+	var v *evaluator
+	if s.filter != nil {
+		v = evaluators.Get().(*evaluator)
+		defer v.release()
+	}
 	s.after, s.done, err = walk(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
 			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+			if s.filter != nil && !v.passes(s.filter, &e) {
+				return scanned < stateChunkEvents
+			}
 			start := len(s.arena)
 			var json int
 			s.arena, json = appendFrame(s.arena, s.d.cursor(position), &e)

@@ -16,7 +16,7 @@ import (
 // state reads the state of topics, as "position:id" in the order it comes.
 func (r *rig) state(list string) (ids string, cursor event.Cursor, logMillis int64) {
 	r.t.Helper()
-	s, err := r.dispatch.OpenState(patterns(r.t, list))
+	s, err := r.dispatch.OpenState(patterns(r.t, list), nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -64,12 +64,12 @@ func TestState(t *testing.T) {
 		r.do(r.retire("b", 8))
 		check(">", "3:a1", epoch+10_000)
 		for list, code := range map[string]event.Code{"log": event.CodeNotCompacted, "a,log": event.CodeNotCompacted, "never": event.CodeTopicUnknown} {
-			if s, err := r.dispatch.OpenState(patterns(t, list)); err == nil || event.AsError(err).Code != code {
+			if s, err := r.dispatch.OpenState(patterns(t, list), nil); err == nil || event.AsError(err).Code != code {
 				t.Errorf("the state of %s is %v, %v", list, s, err)
 			}
 		}
 		r.do(r.drop("a"))
-		if _, err := r.dispatch.OpenState(patterns(t, "a")); err == nil || event.AsError(err).Code != event.CodeTopicUnknown {
+		if _, err := r.dispatch.OpenState(patterns(t, "a"), nil); err == nil || event.AsError(err).Code != event.CodeTopicUnknown {
 			t.Errorf("the state of a deleted topic: %v", err)
 		}
 	})
@@ -89,7 +89,7 @@ func TestStateIsOneSnapshot(t *testing.T) {
 		}
 		r.do(r.publish(batch...))
 	}
-	s, err := r.dispatch.OpenState(patterns(t, "a,b"))
+	s, err := r.dispatch.OpenState(patterns(t, "a,b"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestDigest(t *testing.T) {
 		}
 		r.tick(1_000)
 		settle()
-		s, err := r.dispatch.OpenState(patterns(t, "a"))
+		s, err := r.dispatch.OpenState(patterns(t, "a"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,9 @@ type Record struct {
 // filled again.
 func (r *Record) Event() *cesql.Event { return &r.event }
 
+// Reset empties the record, which then refers to nothing, and keeps its memory.
+func (r *Record) Reset() { r.event.Reset() }
+
 // Delivered is what the broker puts before the members of a stored event.
 type Delivered struct {
 	Topic      string
@@ -101,8 +104,10 @@ func (r *Record) members(b []byte) {
 	}
 }
 
+// isJSON says what the member data is; without a content type it is JSON (JSON
+// format 3.1.1).
 func isJSON(contentType []byte) bool {
-	return string(contentType) == "application/json" || event.IsJSON(string(contentType))
+	return contentType == nil || string(contentType) == "application/json" || event.IsJSON(string(contentType))
 }
 
 // valueEnd returns the position after an attribute's value, which is no object

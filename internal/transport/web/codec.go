@@ -38,8 +38,8 @@ type reading struct {
 }
 
 // parseReading reads the parameters and headers that all reads share.
-func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (reading, error) {
-	p := reading{limit: limitDefault}
+func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p reading, err error) {
+	p.limit = limitDefault
 	p.request.Patterns = patterns
 	if p.socket = wantsSocket(r); !p.socket {
 		stream, err := wantsStream(r.Header["Accept"])
@@ -49,6 +49,9 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (read
 		p.stream = stream
 	}
 	if err := p.parseStart(r, q, patterns); err != nil {
+		return p, err
+	}
+	if p.request.Filter, err = parseFilter(q); err != nil {
 		return p, err
 	}
 	if p.request.View = q.Get("view"); q.Has("view") && p.request.View != "current" && p.request.View != "history" {

@@ -40,12 +40,11 @@ func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
-	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
-	event.CodeInternal:      "is for what was not foreseen",
-	event.CodeStoreDamaged:  "the process does not serve a damaged store",
-	event.CodeStoreLocked:   "the process does not start",
-	event.CodeStoreFormat:   "the process does not start",
-	event.CodeFilterInvalid: "no URL takes a filter yet",
+	event.CodeTopicLimit:   "a million topics would take minutes; the projector's tests reach it",
+	event.CodeInternal:     "is for what was not foreseen",
+	event.CodeStoreDamaged: "the process does not serve a damaged store",
+	event.CodeStoreLocked:  "the process does not start",
+	event.CodeStoreFormat:  "the process does not start",
 
 	event.CodeOutboxFull:     "is an agent's, in package client",
 	event.CodeLedgerFull:     "is an agent's, in package client",
@@ -162,7 +161,8 @@ func refusedRequests() map[event.Code]refusal {
 		event.CodeViewInvalid:       {400, read("/v1/topics/a/events?view=past")},
 		event.CodeNotCompacted:      {409, func(d *door) answer { d.fill("a", 1); return d.get("/v1/topics/a/state") }},
 		event.CodeKeyUnknown:        {404, read("/v1/topics/s/state/none")},
-		event.CodeFilterUnsupported: {400, read("/v1/topics/a/events?filter=x")},
+		event.CodeFilterUnsupported: {400, read("/v1/topics/s/digest?filter=x")},
+		event.CodeFilterInvalid:     {400, read("/v1/topics/a/events?filter=x+%3D")},
 		event.CodeParameterInvalid:  {400, read("/v1/topics/a/events?x=1")},
 		event.CodeNotAcceptable:     {406, read("/v1/topics/a/events", "Accept: text/html")},
 		event.CodeNotFound:          {404, read("/v2")},

@@ -132,14 +132,9 @@ func TestUnknownAndMalformedParametersAreRefused(t *testing.T) {
 	d.get("/v1/topics/a/events?named=1", stream).refused(t, 400, "parameter_invalid")
 	d.do(request{method: "POST", path: "/v1/topics/a/events?ack=all", body: ev("1", ""),
 		header: []string{"Content-Type: application/cloudevents+json"}}).refused(t, 400, "parameter_invalid")
-	d.get("/v1/topics/a/events?filter=x").refused(t, 400, "filter_unsupported")
-	d.get("/v1/topics/a/events", "Signalbox-Filter: x").refused(t, 400, "filter_unsupported")
-	d.get("/v1/events?topics=a&filter=x", stream).refused(t, 400, "filter_unsupported")
 	if a := d.get("/v1/events"); !strings.Contains(string(a.body), "a.*,b.>") {
 		t.Errorf("a problem is escaped as for HTML: %s", a.body)
 	}
-	d.get("/v1/topics/a/state?filter=x").refused(t, 400, "filter_unsupported")
-	d.get("/v1/topics/a/state", "Signalbox-Filter: x").refused(t, 400, "filter_unsupported")
 }
 
 func TestAcceptChoosesBetweenStreamAndPoll(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"signalbox/event"
+	"signalbox/internal/filter"
 )
 
 // route is one method of one path. Its parameters are all that its query may
@@ -24,14 +25,14 @@ type route struct {
 
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
-	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window"}
+	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter"}
 	return []route{
 		{"POST", "/v1/topics/{topic}/events", []string{"ack"}, (*Server).publish},
 		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},
 		{"GET", "/v1/events", append([]string{"topics"}, read...), (*Server).readTopics},
-		{"GET", "/v1/topics/{topic}/state", nil, (*Server).topicState},
+		{"GET", "/v1/topics/{topic}/state", []string{"filter"}, (*Server).topicState},
 		{"GET", "/v1/topics/{topic}/state/{key...}", nil, (*Server).keyState},
-		{"GET", "/v1/state", []string{"topics"}, (*Server).topicsState},
+		{"GET", "/v1/state", []string{"topics", "filter"}, (*Server).topicsState},
 		{"GET", "/v1/topics/{topic}/digest", nil, (*Server).digest},
 		{"GET", "/v1/topics", nil, (*Server).listTopics},
 		{"GET", "/v1/topics/{topic}", nil, (*Server).getTopic},
@@ -67,8 +68,8 @@ func (s *Server) routes() *http.ServeMux {
 func (s *Server) handler(rt route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q, err := parseQuery(r.URL.RawQuery, rt.params)
-		if err == nil && r.Header["Signalbox-Filter"] != nil {
-			err = filterUnsupported("Signalbox-Filter") // everywhere: an answer that ignored it would be taken for filtered
+		if err == nil {
+			q, err = takeFilterHeader(r.Header["Signalbox-Filter"], q, rt.params)
 		}
 		if err == nil {
 			err = rt.handle(s, w, r, q)
@@ -126,6 +127,33 @@ func parseQuery(raw string, allowed []string) (url.Values, error) {
 	return q, nil
 }
 
+// takeFilterHeader makes the header a parameter, for clients to whom a long
+// expression in a URL is inconvenient. Where there are no filters it is refused:
+// an answer that ignored it would be taken for filtered.
+func takeFilterHeader(values []string, q url.Values, allowed []string) (url.Values, error) {
+	switch {
+	case len(values) == 0:
+		return q, nil
+	case !slices.Contains(allowed, "filter"):
+		return nil, filterUnsupported("Signalbox-Filter")
+	case len(values) > 1 || q.Has("filter"):
+		return nil, event.Errorf(event.CodeParameterInvalid, "There are several filters: give one, in the parameter or in the header, and join conditions with AND.").With("Signalbox-Filter")
+	}
+	if q == nil {
+		q = url.Values{}
+	}
+	q.Set("filter", values[0])
+	return q, nil
+}
+
+// parseFilter returns the filter of a request; nil for none.
+func parseFilter(q url.Values) (*filter.Filter, error) {
+	if !q.Has("filter") {
+		return nil, nil
+	}
+	return filter.ParseText(q.Get("filter"))
+}
+
 func filterUnsupported(field string) error {
-	return event.Errorf(event.CodeFilterUnsupported, "Filters are not supported yet: leave %s out and select at the reader.", field).With(field)
+	return event.Errorf(event.CodeFilterUnsupported, "This URL has no filters: leave %s out.", field).With(field)
 }

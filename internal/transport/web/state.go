@@ -20,12 +20,12 @@ import (
 // snapshot of the store.
 const statesMax = 64
 
-func (s *Server) topicState(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+func (s *Server) topicState(w http.ResponseWriter, r *http.Request, q url.Values) error {
 	patterns, err := onePattern(r.PathValue("topic"))
 	if err != nil {
 		return err
 	}
-	return s.state(w, r, patterns)
+	return s.state(w, r, q, patterns)
 }
 
 func (s *Server) topicsState(w http.ResponseWriter, r *http.Request, q url.Values) error {
@@ -33,13 +33,17 @@ func (s *Server) topicsState(w http.ResponseWriter, r *http.Request, q url.Value
 	if err != nil {
 		return err
 	}
-	return s.state(w, r, patterns)
+	return s.state(w, r, q, patterns)
 }
 
 // state streams the winners of one or several topics, exact at one cursor, as
 // NDJSON in position order. That order lets a download be cut anywhere: what
 // is missing comes to whoever follows from the last position that was sent.
-func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.Pattern) error {
+func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, patterns []event.Pattern) error {
+	f, err := parseFilter(q)
+	if err != nil {
+		return err
+	}
 	if s.states.Add(1) > statesMax {
 		s.states.Add(-1)
 		return event.Errorf(event.CodeOverloaded, "%d downloads of state are under way: retry in a second.", statesMax)
@@ -47,7 +51,7 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, patterns []event.
 	defer s.states.Add(-1)
 	s.streams.enter()
 	defer s.streams.leave(nil)
-	state, err := s.broker.OpenState(patterns)
+	state, err := s.broker.OpenState(patterns, f)
 	if err != nil {
 		return err
 	}
@@ -96,15 +100,18 @@ func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.T
 		if !more {
 			return out.Flush()
 		}
-		if n&255 == 255 && time.Now().After(until) {
+		if (n&255 == 255 || d.Frame == nil) && time.Now().After(until) {
 			return writeCut(out, at)
+		}
+		at.Position = d.Position
+		if d.Frame == nil {
+			continue
 		}
 		_, _ = out.Write(d.Line()) // its error comes back from WriteByte
 		if err := out.WriteByte('\n'); err != nil {
 			return err
 		}
-		events, bytes = n+1, bytes+len(d.Line())+1
-		at.Position = d.Position
+		events, bytes = events+1, bytes+len(d.Line())+1
 	}
 }
 

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"signalbox/event"
+	"signalbox/internal/dispatch"
+	"signalbox/internal/filter"
+)
+
+func mustFilter(t fataler, text string) *filter.Filter {
+	t.Helper()
+	f, err := filter.ParseText(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (r *rig) mustOpenFiltered(list string, start dispatch.Start, text string) *dispatch.Reader {
+	r.t.Helper()
+	reader, err := r.dispatch.Open(dispatch.Spec{Patterns: patterns(r.t, list), Start: start, Filter: mustFilter(r.t, text)})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return reader
+}
+
+// TestFilteredReadersGetWhatPasses, from the tail and from the store, whatever
+// the size of their windows, and end at the same cursor as others do.
+func TestFilteredReadersGetWhatPasses(t *testing.T) {
+	everyway(t, func(t *testing.T, r *rig, settle func()) {
+		const events = 900 // more than one window of candidates
+		for i := 1; i <= events; i++ {
+			r.do(r.publish(publishing{topic: []string{"a", "b"}[i%2], id: strconv.Itoa(i), data: fmt.Sprintf(`{"n":%d}`, i)}))
+		}
+		settle()
+		for text, passes := range map[string]func(i int) bool{
+			`data.n % 10 = 0`:                   func(i int) bool { return i%10 == 0 },
+			`data.n > 890`:                      func(i int) bool { return i > 890 },
+			`topic = 'a' AND data.n <= 20`:      func(i int) bool { return i%2 == 0 && i <= 20 },
+			`INT(position) IN (7, 8)`:           func(i int) bool { return i == 7 || i == 8 },
+			`type = 'other'`:                    func(int) bool { return false },
+			`type = 't' AND EXISTS hlc`:         func(int) bool { return true },
+			`source = '/s' AND missing = 'x'`:   func(int) bool { return false },
+			`NOT EXISTS superseded AND n = 'x'`: func(int) bool { return false },
+		} {
+			var want []string
+			for i := 1; i <= events; i++ {
+				if passes(i) {
+					want = append(want, strconv.Itoa(i))
+				}
+			}
+			for _, limit := range []dispatch.Limit{unlimited(), {Events: 1, Bytes: 1 << 20}, {Events: 7, Bytes: 200}} {
+				reader := r.mustOpenFiltered("a,b", dispatch.Start{}, text)
+				if got := drain(t, reader, limit); got != strings.Join(want, " ") {
+					t.Errorf("%s with %+v: %s, want %v", text, limit, got, want)
+				}
+				if reader.Cursor().Position != events {
+					t.Errorf("%s: the cursor is %s", text, reader.Cursor())
+				}
+				reader.Close()
+			}
+		}
+	})
+}
+
+// TestFiltersSeeWinnersOnly: a value that was replaced passes nothing, and a
+// tombstone passes a filter that looked into data.
+func TestFiltersSeeWinnersOnly(t *testing.T) {
+	everyway(t, func(t *testing.T, r *rig, settle func()) {
+		r.do(r.put("tasks", event.CleanupCompact, 1<<40, 1<<40),
+			r.publish(publishing{topic: "tasks", id: "old", key: "k", data: `{"state":"open"}`}),
+			r.publish(publishing{topic: "tasks", id: "new", key: "k", data: `{"state":"done"}`}),
+			r.publish(publishing{topic: "tasks", id: "other", key: "l", data: `{"state":"open"}`}),
+			r.publish(publishing{topic: "tasks", id: "gone", key: "m", bare: true}))
+		settle()
+		for text, want := range map[string]string{
+			`data.state = 'open'`:                        "other gone",
+			`data.state = 'done'`:                        "new gone",
+			`id = 'old' OR id = 'other'`:                 "other",
+			`id = 'other' AND data.state = 'open'`:       "other",
+			`id IN ('gone', 'x') AND data.state = 'any'`: "gone",
+		} {
+			reader := r.mustOpenFiltered("tasks", dispatch.Start{}, text)
+			if got := drain(t, reader, unlimited()); got != want {
+				t.Errorf("%s: %q, want %q", text, got, want)
+			}
+			reader.Close()
+		}
+		state, err := r.dispatch.OpenState(patterns(t, "tasks"), mustFilter(t, `data.state = 'open'`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer state.Close()
+		var ids []string
+		for {
+			d, more, err := state.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !more {
+				break
+			}
+			if d.Frame != nil {
+				ids = append(ids, decode(t, &d).ID)
+			}
+		}
+		if got := strings.Join(ids, " "); got != "other" {
+			t.Errorf("the filtered state has %q", got)
+		}
+	})
+}
+
+// TestLiveReadersShareVerdicts: readers of one filter, in two spellings, and of
+// others beside them, come to their own results while the log grows past the
+// places of verdicts.
+func TestLiveReadersShareVerdicts(t *testing.T) {
+	r := newRig(t, 4096)
+	defer r.close()
+	texts := []string{`data.n % 3 = 0`, `(DATA.n%3)=0`, `data.n % 3 = 1`, `data.n % 3 = 0`}
+	var readers []*dispatch.Reader
+	for _, text := range texts {
+		readers = append(readers, r.mustOpenFiltered("a", dispatch.Start{Now: true}, text))
+	}
+	got := make([]int, len(texts))
+	for i := range 2500 {
+		r.do(r.publish(publishing{topic: "a", id: strconv.Itoa(i), data: fmt.Sprintf(`{"n":%d}`, i)}))
+		for n, reader := range readers {
+			w, err := reader.Poll(unlimited())
+			if err != nil || !w.CaughtUp {
+				t.Fatalf("%v, %v", err, w.CaughtUp)
+			}
+			got[n] += len(w.Deliveries)
+			rest := []int{0, 0, 1, 0}[n]
+			if (len(w.Deliveries) == 1) != (i%3 == rest) {
+				t.Fatalf("%s got %d of event %d", texts[n], len(w.Deliveries), i)
+			}
+		}
+		if i == 1200 { // the last reader of a filter but one leaves
+			readers[0].Close()
+			readers[1].Close()
+			readers[0] = r.mustOpenFiltered("a", dispatch.Start{Now: true}, texts[0])
+			readers[1] = r.mustOpenFiltered("a", dispatch.Start{Now: true}, texts[1])
+		}
+	}
+	for _, reader := range readers {
+		reader.Close()
+	}
+	if got[0] != 834 || got[1] != 834 || got[2] != 833 || got[3] != 834 {
+		t.Errorf("%v events", got)
+	}
+}
