@@ -119,14 +119,16 @@ func compileText(n *node) textFunc {
 	}
 }
 
-// compileMatch compiles the root of a filter, which passes only a Boolean.
-func compileMatch(n *node) booleanFunc {
-	if n.kind == Boolean {
-		return compileBoolean(n)
+// compileRoot compiles an expression, and the filter that it is: one that passes
+// only a Boolean.
+func compileRoot(n *node) (valueFunc, booleanFunc) {
+	if n.kind == Boolean && n.op != opLiteral && n.op != opCall {
+		match := compileBoolean(n)
+		return func(m *Machine) Value { return BooleanValue(match(m)) }, match
 	}
-	f := compileValue(n)
-	return func(m *Machine) bool {
-		v := f(m)
+	eval := compileValue(n)
+	return eval, func(m *Machine) bool {
+		v := eval(m)
 		return v.kind == Boolean && v.num != 0
 	}
 }

@@ -46,6 +46,10 @@ type runeMask struct {
 // compilePattern returns a sentence about what is wrong, if something is.
 func compilePattern(text string) (p *pattern, fault string) {
 	p = &pattern{}
+	if !strings.ContainsAny(text, `\_`) {
+		p.plain(text)
+		return p, ""
+	}
 	parts := splitPattern(text)
 	p.literal = len(parts) == 1
 	p.first = newSegment(parts[0])
@@ -71,6 +75,20 @@ func compilePattern(text string) (p *pattern, fault string) {
 		p.between = append(p.between, s)
 	}
 	return p, ""
+}
+
+// plain compiles a pattern that has neither _ nor escapes, as most have.
+func (p *pattern) plain(text string) {
+	first, rest, more := strings.Cut(text, "%")
+	p.first.text, p.literal = []byte(first), !more
+	for more {
+		var part string
+		if part, rest, more = strings.Cut(rest, "%"); !more {
+			p.last.text = []byte(part)
+		} else if part != "" {
+			p.between = append(p.between, segment{text: []byte(part)})
+		}
+	}
 }
 
 // splitPattern cuts a pattern at its % and resolves \% and \_ (3.4.3).

@@ -33,8 +33,16 @@ const (
 	MaxCalls = 64
 
 	// MaxPaths is the greatest number of different paths into data. Each reads the
-	// data once, up to what it looks for; [*] reads it at every use.
+	// data once, up to what it looks for.
 	MaxPaths = 32
+
+	// MaxAnys is the greatest number of uses of paths with [*], each of which reads
+	// the data anew.
+	MaxAnys = 32
+
+	// MaxAnyList is the greatest number of values after IN with [*] on its left,
+	// which are compared with every element.
+	MaxAnyList = 32
 
 	// MaxPathSteps is the greatest number of names and indexes in a path.
 	MaxPathSteps = 16
@@ -42,4 +50,12 @@ const (
 	// MaxText is the longest text, in bytes, that a function makes while it
 	// evaluates. A longer one is a FunctionEvaluationError.
 	MaxText = 64 << 10
+
+	// MaxNumber is the longest number in data, in bytes, whose value is looked at. A
+	// longer one is a GenericError.
+	MaxNumber = 1 << 10
+
+	// MaxInteger is the longest text, in bytes, that is cast to an Integer: zeros in
+	// front could go on for ever.
+	MaxInteger = 64
 )

@@ -15,10 +15,10 @@ type Machine struct {
 	located []located // by the path's number
 }
 
-// located is where a path leads in the data.
+// located is what a path leads to in the data.
 type located struct {
 	known bool
-	at    int // len(data): nowhere
+	value Value
 }
 
 // keptBytes is how much memory for text a machine keeps between evaluations.
@@ -92,9 +92,9 @@ func (m *Machine) peek(pt *path) Value {
 	}
 	found := &m.located[pt.number]
 	if !found.known {
-		found.known, found.at = true, m.follow(m.root(), pt.steps)
+		found.known, found.value = true, m.read(m.follow(m.root(), pt.steps))
 	}
-	return m.read(found.at)
+	return found.value
 }
 
 // root is the position of the whole data.
@@ -151,7 +151,7 @@ func (m *Machine) scalar(raw []byte) Value {
 	case "null":
 		return Value{}
 	}
-	if end, ok := scanNumber(raw, 0); ok && end == len(raw) {
+	if end, ok := scanNumber(raw, 0); ok && end == len(raw) && end <= MaxNumber {
 		return numberValue(raw)
 	}
 	m.errors |= GenericError

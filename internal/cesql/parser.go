@@ -40,12 +40,8 @@ func parse(text string, o Options) (*Expression, *SyntaxError) {
 	if len(text) > MaxBytes {
 		return nil, newSyntaxError(text[:MaxBytes], MaxBytes, "the expression has %d bytes, the limit is %d", len(text), MaxBytes)
 	}
-	for i := 0; i < len(text); {
-		r, size := utf8.DecodeRuneInString(text[i:])
-		if r == utf8.RuneError && size == 1 {
-			return nil, newSyntaxError(text, i, "the expression is not UTF-8")
-		}
-		i += size
+	if !utf8.ValidString(text) {
+		return nil, newSyntaxError(text, invalidAt(text), "the expression is not UTF-8")
 	}
 	p := parser{lexer: lexer{text: text}, x: &Expression{text: text}, strict: o.Strict}
 	if err := p.advance(); err != nil {
@@ -65,8 +61,17 @@ func parse(text string, o Options) (*Expression, *SyntaxError) {
 		return nil, p.misplacedAny(root)
 	}
 	p.x.root = root
-	p.x.eval, p.x.match = compileValue(root), compileMatch(root)
+	p.x.eval, p.x.match = compileRoot(root)
 	return p.x, nil
+}
+
+func invalidAt(text string) int {
+	for i, r := range text {
+		if r == utf8.RuneError && !utf8.ValidString(text[i:min(i+len("\uFFFD"), len(text))]) {
+			return i
+		}
+	}
+	return len(text)
 }
 
 // parser is a precedence climber over the tokens.
@@ -77,6 +82,7 @@ type parser struct {
 	strict bool
 	depth  int // of the calls
 	likes  int
+	anys   int
 	calls  int
 }
 
@@ -266,8 +272,26 @@ func (p *parser) in(left *node, negated bool) (*node, *SyntaxError) {
 	if len(kids) == 1 {
 		return nil, newSyntaxError(p.text, end-1, "the list after IN is empty")
 	}
+	if left.any() {
+		if err := p.checkAnyList(kids[1:]); err != nil {
+			return nil, err
+		}
+	}
 	n := &node{op: opIn, kind: Boolean, negated: negated, start: left.start, end: end, kids: kids}
 	return n, p.check(n, kids[1:]...)
+}
+
+// checkAnyList keeps small what is done for every element of an array.
+func (p *parser) checkAnyList(values []*node) *SyntaxError {
+	for i, k := range values {
+		if k.op != opLiteral {
+			return newSyntaxError(p.text, k.start, "with [*] on its left, IN takes only literal values")
+		}
+		if i == MaxAnyList {
+			return newSyntaxError(p.text, k.start, "with [*] on its left, IN takes at most %d values", MaxAnyList)
+		}
+	}
+	return nil
 }
 
 // list parses expressions in parentheses and appends them to kids.

@@ -51,6 +51,7 @@ func TestSyntaxErrors(t *testing.T) {
 		{`NOT data[*]`, `line 1, column 5: a path with [*] can only be compared, or stand with LIKE, EXISTS or on the left of IN`},
 		{`1 IN (data[*])`, `line 1, column 7: a path with [*] can only be compared, or stand with LIKE, EXISTS or on the left of IN`},
 		{`a = 1 AND data.a[*]`, `line 1, column 11: a path with [*] can only be compared, or stand with LIKE, EXISTS or on the left of IN`},
+		{`data.a[*] IN ('x', type)`, `line 1, column 20: with [*] on its left, IN takes only literal values`},
 		{`data.a[*] = data.b[*]`, `line 1, column 11: only one side of = may have [*]`},
 		{"a = '\xff'", `line 1, column 6: the expression is not UTF-8`},
 	} {
@@ -135,6 +136,8 @@ func TestLimits(t *testing.T) {
 		{"pattern searches", "a LIKE '%" + strings.Repeat("a_%", cesql.MaxLikeSearches) + "'", "a LIKE '%" + strings.Repeat("a_%", cesql.MaxLikeSearches+1) + "'", "parts with _"},
 		{"calls", "CONCAT(" + list(cesql.MaxCalls-1, "CONCAT()") + ")", "CONCAT(" + list(cesql.MaxCalls, "CONCAT()") + ")", "functions"},
 		{"paths", paths(cesql.MaxPaths), paths(cesql.MaxPaths + 1), "different paths"},
+		{"any elements", "EXISTS data[*]" + strings.Repeat(" OR EXISTS data[*]", cesql.MaxAnys-1), "EXISTS data[*]" + strings.Repeat(" OR EXISTS data[*]", cesql.MaxAnys), "uses [*] more than"},
+		{"list for any element", "data[*] IN (" + list(cesql.MaxAnyList, "1") + ")", "data[*] IN (" + list(cesql.MaxAnyList+1, "1") + ")", "at most"},
 		{"path steps", "EXISTS data" + strings.Repeat(".a", cesql.MaxPathSteps), "EXISTS data" + strings.Repeat(".a", cesql.MaxPathSteps+1), "steps"},
 	} {
 		if _, err := cesql.Parse(c.ok, cesql.Options{}); err != nil {
@@ -142,6 +145,18 @@ func TestLimits(t *testing.T) {
 		}
 		if _, err := cesql.Parse(c.over, cesql.Options{}); err == nil || !strings.Contains(err.Error(), c.message) {
 			t.Errorf("%s: over the limit: %v", c.name, err)
+		}
+	}
+	zeros := strings.Repeat("0", cesql.MaxInteger)
+	for text, want := range map[string]string{
+		`INT('` + zeros[1:] + `7')`: "7",
+		`INT('` + zeros + `7')`:     "0, Cast",
+		`data.a < data.b`:          "true",
+		`data.c < data.b`:          "false, Generic",
+	} {
+		digits := strings.Repeat("9", cesql.MaxNumber)
+		if got := evaluate(t, text, newEvent(nil, `{"a":`+digits[1:]+`,"b":`+digits+`,"c":`+digits+`9}`)); got != want {
+			t.Errorf("%.80s: %s, want %s", text, got, want)
 		}
 	}
 	long := newEvent(attrs{"a": strings.Repeat("x", cesql.MaxText), "b": "y"}, "")

@@ -44,6 +44,11 @@ func (p *parser) dataPath() (*node, *SyntaxError) {
 		found.any = found.any || s.name == nil && s.index == anyElement
 		found.steps = append(found.steps, s)
 	}
+	if found.any {
+		if p.anys++; p.anys > MaxAnys {
+			return nil, p.fault(t, "the expression uses [*] more than %d times", MaxAnys)
+		}
+	}
 	n := &node{op: opPath, start: t.start, end: p.at}
 	var err *SyntaxError
 	if n.path, err = p.share(&found, t); err != nil {

@@ -166,7 +166,7 @@ func (m *Machine) toNumber(v Value) Value {
 		if n, ok := parseInteger(v.text); ok {
 			return IntegerValue(n)
 		}
-		if end, ok := scanNumber(v.text, 0); ok && end == len(v.text) {
+		if end, ok := scanNumber(v.text, 0); ok && end == len(v.text) && end <= MaxNumber {
 			return numberValue(v.text)
 		}
 	}
@@ -193,6 +193,9 @@ func (m *Machine) cast(v Value, k Kind) Value {
 // parseInteger reads a base 10 integer of 32 bits with an optional sign, and
 // nothing else.
 func parseInteger(b []byte) (int32, bool) {
+	if len(b) > MaxInteger {
+		return 0, false
+	}
 	i, negative := 0, false
 	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
 		i, negative = 1, b[0] == '-'
