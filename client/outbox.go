@@ -244,7 +244,7 @@ func (b *Outbox) change() {
 	b.changed = make(chan struct{})
 }
 
-// Flush waits until nothing waits any more: everything was sent, refused or has expired.
+// Flush waits, while Run runs, until nothing waits any more: everything was sent, refused or has expired.
 func (b *Outbox) Flush(ctx context.Context) error {
 	for {
 		b.mu.Lock()
