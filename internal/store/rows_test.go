@@ -188,7 +188,10 @@ func TestRowsComeBackAsTheyWere(t *testing.T) {
 				same("winner", w, WinnerAt{3, "T-998", sampleWinner()}, err)
 				return nil
 			}),
-			in.Seen(func(v SeenAt, err error) error { same("seen", v, SeenAt{2, 0, 3, false, sampleSeen()}, err); return nil }),
+			in.Seen(func(v SeenAt, err error) error {
+				same("seen", v, SeenAt{2, 0, 3, false, sampleSeen()}, err)
+				return nil
+			}),
 			in.Answered(func(a AnsweredAt, err error) error {
 				same("answered", a, AnsweredAt{2, sampleAnswered()}, err)
 				return nil

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"errors"
 	"io"
+	"net/http"
 )
 
 // The seam between this package and its tests, which use only what is exported.
@@ -85,3 +86,17 @@ func DecodeMessage(b []byte) (op, ref string, err error) {
 
 // LoopbackHost is the check of the Host header.
 func LoopbackHost(host string) bool { return loopbackHost(host) }
+
+// ParseLane reads what a lane would take from the beginning of b: a request
+// and its size, or nil if it waits for more or leaves it to net/http.
+func ParseLane(b []byte) (r *http.Request, size int) {
+	var q laneRequest
+	size, verdict := q.parse(b)
+	if verdict != lanePublish {
+		return nil, 0
+	}
+	return q.http(nil), size
+}
+
+// LaneBytes is the most that a lane takes.
+const LaneBytes = laneBytes

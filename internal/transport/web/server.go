@@ -87,6 +87,7 @@ type Server struct {
 	conns   atomic.Int64
 	turns   turns
 	metrics *metrics.Metrics
+	date    dateField
 }
 
 // New makes a server; nothing runs until Serve or ServeHTTP is called.
@@ -132,8 +133,10 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		ConnState:         s.countConn,
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- hs.Serve(l) }()
+	lanes := newLanes(s, l)
+	failed := make(chan error, 2)
+	go lanes.accept(failed)
+	go func() { failed <- hs.Serve(lanes) }()
 	select {
 	case err := <-failed:
 		return err
@@ -144,6 +147,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer cancel()
 	err := hs.Shutdown(grace)
 	if err == nil {
+		err = lanes.wait(grace)
+	}
+	if err == nil {
 		err = s.streams.wait(grace)
 	}
 	if err == nil {
@@ -151,27 +157,20 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace)
 	s.streams.close()
+	lanes.abandon()
 	err = hs.Close()
 	// Their goroutines see that at the next write, and then let go of the
 	// broker, which the caller is about to close.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.ShutdownGrace)
 	defer cancel()
-	return errors.Join(err, s.streams.wait(last))
+	return errors.Join(err, lanes.wait(last), s.streams.wait(last))
 }
 
-// countConn keeps the number of connections below MaxConns. A connection over
-// the limit is closed at once: an EventSource retries that, while it would
-// give up for good at an answer other than 200.
-func (s *Server) countConn(c net.Conn, state http.ConnState) {
-	switch state {
-	case http.StateNew:
-		if s.conns.Add(1) > int64(s.opt.MaxConns) {
-			s.metrics.HTTP.Dropped.Inc()
-			_ = c.Close()
-		}
-	case http.StateClosed:
+// countConn counts the connections of net/http out. An event stream, which is
+// StateHijacked, counts itself out when it ends.
+func (s *Server) countConn(_ net.Conn, state http.ConnState) {
+	if state == http.StateClosed {
 		s.conns.Add(-1)
-	case http.StateHijacked: // an event stream, which counts itself out when it ends
 	}
 }
 
