@@ -104,6 +104,12 @@ func expiry(ev *event.Event, nowMillis int64) (millis int64, relative bool, err 
 	return 0, false, nil
 }
 
+// formatMillis writes whole seconds by RFC 3339, for which package time has a
+// fast path, and the milliseconds by itself.
 func formatMillis(ms int64) string {
-	return time.UnixMilli(ms).UTC().Format("2006-01-02T15:04:05.000Z")
+	t := time.UnixMilli(ms).UTC()
+	b := t.AppendFormat(make([]byte, 0, len("2006-01-02T15:04:05.000Z")), time.RFC3339)
+	milli := t.Nanosecond() / int(time.Millisecond)
+	b[len(b)-1] = '.'
+	return string(append(b, byte('0'+milli/100), byte('0'+milli/10%10), byte('0'+milli%10), 'Z'))
 }

@@ -63,7 +63,7 @@ type Options struct {
 // the state on disk is no longer known.
 func (o *Options) fill() {
 	if o.Clock == nil {
-		o.Clock = systemClock{}
+		o.Clock = &systemClock{}
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

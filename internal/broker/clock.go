@@ -18,11 +18,33 @@ type Clock interface {
 // systemClock is the machine's clock. Its monotonic reading goes on while the
 // machine sleeps, where the system has such a clock, so that a suspended broker
 // wakes with the right time.
-type systemClock struct{}
+type systemClock struct {
+	mu   sync.Mutex
+	at   time.Time     // when sinceBoot was asked last; guarded by mu
+	boot time.Duration // what it said; guarded by mu
+	told time.Duration // the last answer; guarded by mu
+}
 
-func (systemClock) Wall() time.Time { return time.Now() }
+// bootEvery is how often sinceBoot is asked. It is a system call, and so dearer
+// than Go's own monotonic clock, which stops while the machine sleeps: a broker
+// that wakes is late for so long at most.
+const bootEvery = 50 * time.Millisecond
 
-func (systemClock) Mono() time.Duration { return sinceBoot() }
+// Wall implements Clock.
+func (c *systemClock) Wall() time.Time { return time.Now() }
+
+// Mono implements Clock.
+func (c *systemClock) Mono() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	since := now.Sub(c.at)
+	if since > bootEvery {
+		c.boot, c.at, since = sinceBoot(), now, 0
+	}
+	c.told = max(c.told, c.boot+since) // the two readings are not of one moment
+	return c.told
+}
 
 // slewPer is how gently log time follows a wall clock that was stepped: by one
 // part in a hundred. A 60 s expiry so stays within its 2 s of tolerance.

@@ -202,3 +202,21 @@ func TestTimeGoesOnAfterRestart(t *testing.T) {
 		t.Errorf("after its time there is %v", got)
 	}
 }
+
+// TestTheMachinesClockRunsOn checks that readings go on, and never back,
+// whether the system is asked or not.
+func TestTheMachinesClockRunsOn(t *testing.T) {
+	clock := broker.NewSystemClock()
+	first := clock.Mono()
+	deadline := time.Now().Add(30 * time.Second)
+	for last := first; last-first < 3*broker.BootEvery; {
+		now := clock.Mono()
+		if now < last {
+			t.Fatalf("%v after %v", now, last)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("only %v have passed in half a minute", now-first)
+		}
+		last = now
+	}
+}

@@ -15,6 +15,12 @@ type LogClock = logClock
 // NewLogClock makes the clock of log time.
 func NewLogClock(source Clock, logMillis int64) *LogClock { return newLogClock(source, logMillis) }
 
+// NewSystemClock is the clock of a broker that is given none.
+func NewSystemClock() Clock { return &systemClock{} }
+
+// BootEvery is how often that clock asks the system.
+const BootEvery = bootEvery
+
 // Tick does at once what the ticker does when it comes by: it moves log time to
 // the clock, and goes on until nothing that is due is left.
 func (b *Broker) Tick() error {

@@ -227,6 +227,8 @@ func (q *laneRequest) http(remote net.Addr) *http.Request {
 	if length == 0 {
 		q.request.Body = http.NoBody
 	}
+	name := q.url.Path[len(lanePrefix)-len("POST ") : len(q.url.Path)-len("/events")]
+	q.request.SetPathValue("topic", name)
 	return &q.request
 }
 

@@ -252,7 +252,11 @@ func (l *lane) read() bool {
 func (l *lane) respond() bool {
 	r := l.request.http(l.conn.RemoteAddr())
 	l.answer.reset()
-	l.server.ServeHTTP(&l.answer, r)
+	if err := checkRequest(r); err != nil {
+		l.server.problem(&l.answer, r, err)
+	} else {
+		l.server.publisher(&l.answer, r)
+	}
 	_, err := l.conn.Write(l.answer.finish(l.closing.Load(), l.server.date.now()))
 	return err == nil
 }

@@ -23,11 +23,14 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request, url.Values) error
 }
 
+// publishPath is the one that lanes serve without the mux.
+const publishPath = "/v1/topics/{topic}/events"
+
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
 	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter"}
 	return []route{
-		{"POST", "/v1/topics/{topic}/events", []string{"ack"}, (*Server).publish},
+		{"POST", publishPath, []string{"ack"}, (*Server).publish},
 		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},
 		{"GET", "/v1/events", append([]string{"topics"}, read...), (*Server).readTopics},
 		{"GET", "/v1/topics/{topic}/state", []string{"filter"}, (*Server).topicState},
@@ -53,7 +56,11 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	methods := map[string][]string{}
 	for _, rt := range table() {
-		mux.Handle(rt.method+" "+rt.path, s.handler(rt))
+		h := s.handler(rt)
+		mux.Handle(rt.method+" "+rt.path, h)
+		if rt.method == http.MethodPost && rt.path == publishPath {
+			s.publisher = h
+		}
 		methods[rt.path] = append(methods[rt.path], rt.method)
 	}
 	for p, allowed := range methods {

@@ -77,17 +77,19 @@ const (
 
 // Server serves one broker over HTTP. It is an http.Handler too.
 type Server struct {
-	opt     Options
-	broker  *broker.Broker
-	log     *slog.Logger
-	mux     *http.ServeMux
-	held    budget  // bytes of bodies and answers in memory
-	streams streams // event streams that left net/http
-	states  atomic.Int64
-	conns   atomic.Int64
-	turns   turns
-	metrics *metrics.Metrics
-	date    dateField
+	opt    Options
+	broker *broker.Broker
+	log    *slog.Logger
+	mux    *http.ServeMux
+	// publisher is the mux's handler of publishPath, for lanes.
+	publisher http.HandlerFunc
+	held      budget  // bytes of bodies and answers in memory
+	streams   streams // event streams that left net/http
+	states    atomic.Int64
+	conns     atomic.Int64
+	turns     turns
+	metrics   *metrics.Metrics
+	date      dateField
 }
 
 // New makes a server; nothing runs until Serve or ServeHTTP is called.
