@@ -14,6 +14,7 @@ import (
 type TopicInfo struct {
 	Name       string       `json:"name"`
 	Policy     event.Policy `json:"policy"`
+	Published  uint64       `json:"published"` // events that were ever accepted, whether or not they are still there
 	Events     uint64       `json:"events"`
 	Bytes      uint64       `json:"bytes"`
 	Keys       uint64       `json:"keys"`

@@ -18,6 +18,7 @@ import (
 type TopicInfo struct {
 	Name       string
 	Policy     event.Policy
+	Published  uint64       // events that were ever applied
 	Events     uint64       // retained events
 	Bytes      uint64       // of retained events
 	Keys       uint64       // live keys, of a compacted topic
@@ -33,7 +34,7 @@ func (b *Broker) info(t *store.Topic) TopicInfo {
 		return event.Cursor{Position: position, Incarnation: head.Incarnation}
 	}
 	return TopicInfo{
-		Name: t.Name, Policy: t.Policy, Events: t.Events, Bytes: t.Retained, Keys: t.Keys, Tombstones: t.Tombstones,
+		Name: t.Name, Policy: t.Policy, Published: t.Count, Events: t.Events, Bytes: t.Retained, Keys: t.Keys, Tombstones: t.Tombstones,
 		Oldest: at(dispatch.Oldest(t)), Head: at(t.Last), Floor: t.Floor,
 	}
 }

@@ -297,8 +297,8 @@ func (s Sample) Set(name string, value float64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(s.m.sampled[name], kind, value, labels...)
 }
 
-// Copy gives a histogram that somebody else observes. Of its buckets it leaves
-// every so many out.
+// Copy gives a histogram that somebody else observes, in nanoseconds, as one of
+// seconds. It makes one bucket of every so many.
 func (s Sample) Copy(name string, h Histogram, every int) {
 	var is dto.Metric
 	if h == nil || h.Write(&is) != nil || is.Histogram == nil {
@@ -307,10 +307,10 @@ func (s Sample) Copy(name string, h Histogram, every int) {
 	buckets := map[float64]uint64{}
 	for i, b := range is.Histogram.Bucket {
 		if i%every == every-1 {
-			buckets[b.GetUpperBound()] = b.GetCumulativeCount()
+			buckets[b.GetUpperBound()/1e9] = b.GetCumulativeCount()
 		}
 	}
-	s.out <- prometheus.MustNewConstHistogram(s.m.sampled[name], is.Histogram.GetSampleCount(), is.Histogram.GetSampleSum(), buckets)
+	s.out <- prometheus.MustNewConstHistogram(s.m.sampled[name], is.Histogram.GetSampleCount(), is.Histogram.GetSampleSum()/1e9, buckets)
 }
 
 // register makes and registers metrics of the catalogue. Its methods panic on a

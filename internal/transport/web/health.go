@@ -57,6 +57,7 @@ GET    /v1/state?topics=a,b             of several topics at one cursor
 GET    /v1/topics/{topic}/digest        a digest of the state, to compare with
 GET    /v1/topics                       all topics
 GET    /v1/topics/{topic}               policy and figures; PUT sets, DELETE removes
+GET    /v1/readers                      which open readers are behind
 
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do

@@ -23,6 +23,25 @@ func (s *Server) exposition(w http.ResponseWriter, _ *http.Request, _ url.Values
 	return s.whole(w, http.StatusOK, metrics.ContentType, body)
 }
 
+// laggardsMax bounds the answer: who needs more than the worst looks at metrics.
+const laggardsMax = 20
+
+// listReaders names the topics of the readers that are furthest behind, which no
+// label of a metric may.
+func (s *Server) listReaders(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	type behind struct {
+		Topics string       `json:"topics"`
+		Lag    uint64       `json:"lag"`
+		Cursor event.Cursor `json:"cursor"`
+	}
+	worst, open := s.broker.Laggards(laggardsMax)
+	list := make([]behind, len(worst))
+	for i, l := range worst {
+		list[i] = behind{l.Topics, l.Lag, event.Cursor{Position: l.At, Incarnation: s.broker.Head().Incarnation}}
+	}
+	return s.json(w, http.StatusOK, map[string]any{"open": open, "behind": list})
+}
+
 // sample tells the metrics of this door that are looked up.
 func (s *Server) sample(to metrics.Sample) {
 	to.Set("signalbox_http_connections", float64(s.conns.Load()))

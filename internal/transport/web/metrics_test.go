@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"signalbox/event"
+	"signalbox/internal/broker"
 	"signalbox/internal/metrics"
 )
 
@@ -147,6 +148,55 @@ func TestReadersAreCountedByDoorAndState(t *testing.T) {
 	lost.close()
 	d.reads("no stream any more", 0, "signalbox_readers", "door", "sse", "state", "live")
 	d.reads("none that catches up either", 0, "signalbox_readers", "door", "sse", "state", "catching_up")
+}
+
+// TestLatenciesAreInSeconds: what others observe in nanoseconds must not be shown
+// as it is.
+func TestLatenciesAreInSeconds(t *testing.T) {
+	began := time.Now()
+	d := openDoor(t)
+	d.fill("a", 3)
+	families := d.scrape()
+	for _, def := range metrics.Catalogue() {
+		if def.Kind != metrics.KindHistogram || def.Unit != "seconds" {
+			continue
+		}
+		h := families[def.Name].Metric[0].Histogram
+		if h.GetSampleSum() > time.Since(began).Seconds()*float64(1+h.GetSampleCount()) {
+			t.Errorf("%s adds up to %v s in a run of %v", def.Name, h.GetSampleSum(), time.Since(began))
+		}
+		if last := h.Bucket[len(h.Bucket)-2].GetUpperBound(); last < 1 || last > 1e6 {
+			t.Errorf("the last bucket of %s but one ends at %v s", def.Name, last)
+		}
+	}
+	if value(t, families, "signalbox_store_sync_seconds") == 0 {
+		t.Error("no sync was observed")
+	}
+}
+
+// TestReadersThatAreBehindAreNamed, where labels may not.
+func TestReadersThatAreBehindAreNamed(t *testing.T) {
+	d := openDoor(t)
+	d.bulk("a", "e", 2000)
+	reader, err := d.broker.Read(broker.ReadRequest{Patterns: []event.Pattern{mustPattern(t, "a")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := d.get("/v1/readers").want(t, 200)
+	want := fmt.Sprintf(`{"behind":[{"topics":"a","lag":2000,"cursor":"@0.%s"}],"open":1}`, d.broker.Head().Incarnation)
+	eq(t, "the readers", strings.TrimSpace(string(list.body)), want)
+	eq(t, "the lag", value(t, d.scrape(), "signalbox_reader_lag_events"), 2000)
+	reader.Close()
+	eq(t, "the readers", strings.TrimSpace(string(d.get("/v1/readers").body)), `{"behind":[],"open":0}`)
+}
+
+func mustPattern(t *testing.T, text string) event.Pattern {
+	t.Helper()
+	patterns, err := event.ParsePatterns(text)
+	if err != nil || len(patterns) != 1 {
+		t.Fatalf("%q: %v", text, err)
+	}
+	return patterns[0]
 }
 
 // TestLabelsNameNoTopics: topics are made by agents, without end.

@@ -41,6 +41,7 @@ func table() []route {
 		{"GET", "/v1/topics/{topic}", nil, (*Server).getTopic},
 		{"PUT", "/v1/topics/{topic}", nil, (*Server).putTopic},
 		{"DELETE", "/v1/topics/{topic}", nil, (*Server).deleteTopic},
+		{"GET", "/v1/readers", nil, (*Server).listReaders},
 		{"GET", "/healthz", nil, (*Server).healthz},
 		{"GET", "/readyz", nil, (*Server).readyz},
 		{"GET", "/metrics", nil, (*Server).exposition},

@@ -16,6 +16,7 @@ import (
 type topicDocument struct {
 	Name       string       `json:"name"`
 	Policy     event.Policy `json:"policy"`
+	Published  uint64       `json:"published"`
 	Events     uint64       `json:"events"`
 	Bytes      uint64       `json:"bytes"`
 	Keys       uint64       `json:"keys"`
@@ -28,7 +29,7 @@ type topicDocument struct {
 func document(t *broker.TopicInfo) topicDocument {
 	d := topicDocument{
 		Name: t.Name, Policy: t.Policy,
-		Events: t.Events, Bytes: t.Bytes, Keys: t.Keys, Tombstones: t.Tombstones,
+		Published: t.Published, Events: t.Events, Bytes: t.Bytes, Keys: t.Keys, Tombstones: t.Tombstones,
 		Oldest: t.Oldest, Head: t.Head,
 	}
 	if t.Floor != 0 {
