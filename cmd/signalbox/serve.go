@@ -20,6 +20,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/tracing"
 	"signalbox/internal/transport/web"
 )
 
@@ -73,6 +74,11 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	level.Set(c.LogLevel)
 	logger := newLogger(a.err, c.LogFormat, level)
 	defer f.reloadOnHangup(level, logger)()
+	tracer, err := tracing.Open(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer tracer.Close()
 	processors := tuneRuntime()
 	b, err := broker.Open(broker.Options{
 		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, Restored: restored, Logger: logger,
@@ -86,7 +92,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	server, err := web.New(web.Options{Broker: b, Logger: logger, Processors: processors, Origins: c.AllowOrigin.list()})
+	server, err := web.New(web.Options{Broker: b, Logger: logger, Tracer: tracer, Processors: processors, Origins: c.AllowOrigin.list()})
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 // Admit prepares the events of one request at the given admission time, Unix
 // milliseconds on the log's clock. With an error comes the index of the event
 // at fault.
-func Admit(events []*event.Event, nowMillis int64) (entries []eventlog.Entry, at int, err error) {
+func Admit(events []*event.Event, nowMillis int64, from event.Trace) (entries []eventlog.Entry, at int, err error) {
 	salts := make([]byte, 16*len(events))
 	// Read never returns an error: it ends the process if the system has no
 	// randomness.
@@ -30,7 +30,7 @@ func Admit(events []*event.Event, nowMillis int64) (entries []eventlog.Entry, at
 	for i, ev := range events {
 		entry := &entries[i]
 		copy(entry.Salt[:], salts[16*i:])
-		if err := admit(entry, ev, nowMillis, recorded); err != nil {
+		if err := admit(entry, ev, nowMillis, recorded, from); err != nil {
 			return nil, i, err
 		}
 	}
@@ -41,7 +41,7 @@ func Admit(events []*event.Event, nowMillis int64) (entries []eventlog.Entry, at
 // smallest wire form. Base64 and escapes need more, and get it by growing.
 const membersRoom = 256
 
-func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded event.Value) error {
+func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded event.Value, from event.Trace) error {
 	entry.ID, entry.Source = ev.ID(), ev.Source()
 	entry.Key, entry.HasKey = ev.Key()
 	entry.HLC = ev.HLC()
@@ -50,7 +50,7 @@ func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded eve
 	content := ev.ContentHash()
 	copy(entry.Content[:], content[:])
 
-	var room [2]event.Attribute
+	var room [4]event.Attribute
 	added := room[:0]
 	if _, ok := ev.Attribute("recordedtime"); !ok {
 		added = append(added, event.Attribute{Name: "recordedtime", Value: recorded})
@@ -63,6 +63,7 @@ func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded eve
 	if relative {
 		added = append(added, event.Attribute{Name: "expirytime", Value: event.StringValue(formatMillis(expires))})
 	}
+	added = began(added, ev, from)
 	members, offset, length := ev.AppendMembers(make([]byte, 0, ev.WireBytes()+membersRoom), added...)
 	entry.Members, entry.DataOffset, entry.DataLength = members, uint32(offset), uint32(length)
 	entry.Flags = flags(ev, members)
@@ -72,6 +73,24 @@ func admit(entry *eventlog.Entry, ev *event.Event, nowMillis int64, recorded eve
 	h.Write(members)
 	h.Sum(entry.Body[:0])
 	return nil
+}
+
+// began says in which trace the event began: where the event does not, that of
+// the request which published it. It is set once, and no later hop changes it
+// (CloudEvents extension Distributed Tracing). Being the broker's addition, it
+// does not tell a repetition from the first.
+func began(added []event.Attribute, ev *event.Event, from event.Trace) []event.Attribute {
+	if from.Parent == "" {
+		return added
+	}
+	if _, ok := ev.Attribute("traceparent"); ok {
+		return added
+	}
+	added = append(added, event.Attribute{Name: "traceparent", Value: event.StringValue(from.Parent)})
+	if _, ok := ev.Attribute("tracestate"); !ok && from.State != "" {
+		added = append(added, event.Attribute{Name: "tracestate", Value: event.StringValue(from.State)})
+	}
+	return added
 }
 
 func flags(ev *event.Event, members []byte) (f eventlog.EntryFlags) {

@@ -26,7 +26,7 @@ func admit(t *testing.T, structured string) (eventlog.Entry, error) {
 	if err != nil {
 		t.Fatalf("%s: %v", structured, err)
 	}
-	entries, _, err := admission.Admit([]*event.Event{ev}, now)
+	entries, _, err := admission.Admit([]*event.Event{ev}, now, event.Trace{})
 	if err != nil {
 		return eventlog.Entry{}, err
 	}
@@ -139,7 +139,7 @@ func TestRefusedAt(t *testing.T) {
 		}
 		events = append(events, ev)
 	}
-	if entries, at, err := admission.Admit(events, now); err == nil || at != 2 || entries != nil {
+	if entries, at, err := admission.Admit(events, now, event.Trace{}); err == nil || at != 2 || entries != nil {
 		t.Errorf("%v, %d, %v", entries, at, err)
 	}
 }
@@ -151,11 +151,11 @@ func TestContent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, _, err := admission.Admit([]*event.Event{ev, ev}, now)
+	first, _, err := admission.Admit([]*event.Event{ev, ev}, now, event.Trace{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, _, err := admission.Admit([]*event.Event{ev}, now+1000)
+	second, _, err := admission.Admit([]*event.Event{ev}, now+1000, event.Trace{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestAdmitAnything(t *testing.T) {
 		if err != nil {
 			t.Skip(err)
 		}
-		entries, _, err := admission.Admit([]*event.Event{ev}, now)
+		entries, _, err := admission.Admit([]*event.Event{ev}, now, event.Trace{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,11 +21,12 @@ import (
 type PublishRequest struct {
 	Topic          string
 	Events         []*event.Event
-	Batch          bool   // all or nothing, and preconditions are refused
-	IdempotencyKey string // "": none
-	IfMatch        *Match // nil: no such precondition
-	IfNoneMatch    bool   // the key must have no value
-	NoAck          bool   // return once the request is queued, without receipts
+	Batch          bool        // all or nothing, and preconditions are refused
+	IdempotencyKey string      // "": none
+	IfMatch        *Match      // nil: no such precondition
+	IfNoneMatch    bool        // the key must have no value
+	Trace          event.Trace // of the request; zero: none
+	NoAck          bool        // return once the request is queued, without receipts
 }
 
 // Match is the precondition of If-Match.
@@ -83,7 +84,7 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 		return nil, nil
 	}
 	now := b.clock.Millis()
-	entries, at, err := admission.Admit(req.Events, now)
+	entries, at, err := admission.Admit(req.Events, now, req.Trace)
 	switch {
 	case err != nil && req.Batch:
 		return nil, projector.Aborted(at, event.AsError(err))

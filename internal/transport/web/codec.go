@@ -34,12 +34,13 @@ type reading struct {
 	named    bool            // SSE with the type in the event field
 	limit    int
 	wait     time.Duration
-	waits    bool // wait was given
+	waits    bool        // wait was given
+	from     event.Trace // of the request
 }
 
 // parseReading reads the parameters and headers that all reads share.
 func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p reading, err error) {
-	p.limit = limitDefault
+	p.limit, p.from = limitDefault, traceOf(r.Header)
 	p.request.Patterns = patterns
 	if p.socket = wantsSocket(r); !p.socket {
 		stream, err := wantsStream(r.Header["Accept"])

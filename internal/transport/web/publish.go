@@ -17,16 +17,20 @@ import (
 
 // publish is the write path: decode, hand to the broker, answer once what was
 // decided is durable.
-func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) error {
+func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) (err error) {
 	caller := identity.Anonymous()
 	topic := r.PathValue("topic")
+	from := traceOf(r.Header)
+	span := s.opt.Tracer.Publish(r.Context(), from, topic)
+	defer func() { span.End(err) }()
 	req, held, err := s.decodePublish(r, q)
 	defer s.held.give(held)
 	if err != nil {
 		s.broker.Refused(caller, topic, event.AsError(err))
 		return err
 	}
-	req.Topic = topic
+	req.Topic, req.Trace = topic, from
+	span.Events(req.Events)
 	// What has been queued takes effect whether its caller stays or leaves, so
 	// there is nothing to cancel.
 	res, err := s.broker.Publish(context.WithoutCancel(r.Context()), caller, req)

@@ -29,6 +29,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/metrics"
+	"signalbox/internal/tracing"
 )
 
 // Options is what a [Server] is made of. Broker is required; a zero duration
@@ -36,6 +37,9 @@ import (
 type Options struct {
 	Broker *broker.Broker
 	Logger *slog.Logger // slog.Default
+
+	// Tracer makes spans; nil makes none.
+	Tracer *tracing.Tracer
 
 	// ReadTimeout stops requests that trickle in. 60 s. Answers that take
 	// longer (streams, long polls, downloads) lift it, see [lift].

@@ -242,6 +242,7 @@ func (st *stream) send(window *dispatch.Window, now time.Time) error {
 		}
 		st.door.Deliveries.Add(float64(n))
 		st.door.Bytes.Add(float64(size))
+		st.s.delivered(st.from, st.door, window.Deliveries)
 		st.sent, st.written = window.Deliveries[n-1].Position, now
 	}
 	switch {

@@ -169,7 +169,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 func (s *Server) gather(pg *page, p *reading) (changed <-chan struct{}, err error) {
 	for began := time.Now(); ; {
 		changed = pg.reader.Changed()
-		err := s.fill(pg, p.limit)
+		err := s.fill(pg, p)
 		switch {
 		case err != nil && pg.count > 0:
 			pg.synced = false // the next request is told
@@ -193,8 +193,8 @@ func (s *Server) gather(pg *page, p *reading) (changed <-chan struct{}, err erro
 func lift(w http.ResponseWriter) { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }
 
 // fill adds one window to the page.
-func (s *Server) fill(pg *page, limit int) error {
-	window, err := pg.reader.Poll(dispatch.Limit{Events: limit - pg.count, Bytes: max(1, pollBytes-len(pg.body))})
+func (s *Server) fill(pg *page, p *reading) error {
+	window, err := pg.reader.Poll(dispatch.Limit{Events: p.limit - pg.count, Bytes: max(1, pollBytes-len(pg.body))})
 	if err != nil {
 		return err
 	}
@@ -212,6 +212,7 @@ func (s *Server) fill(pg *page, limit int) error {
 		pg.body = append(pg.body, window.Deliveries[i].JSON()...)
 		pg.count++
 	}
+	s.delivered(p.from, s.metrics.Reading.Door(metrics.Poll), window.Deliveries)
 	pg.cursor, pg.synced = window.Cursor, window.CaughtUp
 	return nil
 }
