@@ -84,7 +84,8 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, Restored: restored, Logger: logger,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
-			logger.Error("the broker cannot go on and ends; start it again", "reason", message)
+			logger.Error("the broker cannot go on and ends", "reason", message,
+				"todo", "start it again: it checks what the disk holds; if it ends again, look at the disk and run signalbox verify")
 			os.Exit(exitFailure)
 		},
 	})
@@ -129,9 +130,9 @@ Make a topic that keeps the last event of every key, publish to it, read its sta
 func newLogger(w io.Writer, format logFormat, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+		return slog.New(limitLines(slog.NewJSONHandler(w, o)))
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	return slog.New(limitLines(slog.NewTextHandler(w, o)))
 }
 
 // reloadOnHangup reads the configuration again whenever the process gets SIGHUP, and takes over what is reloadable. A
@@ -144,7 +145,7 @@ func (f *configFlags) reloadOnHangup(level *slog.LevelVar, logger *slog.Logger) 
 		for range hangups {
 			c, err := f.resolve()
 			if err != nil {
-				logger.Error("the configuration was not read again, and the old one stays", "err", err)
+				logger.Error("the configuration was not read again, and the old one stays", "err", err, "todo", "signalbox config check names the faults")
 				continue
 			}
 			level.Set(c.LogLevel)

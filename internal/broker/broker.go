@@ -154,7 +154,8 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	counted.Source(s.Sample)
 	counted.Source(b.sample)
 	if skew := b.clock.Skew(); skew < -time.Minute {
-		b.logger.Warn("the wall clock is behind the log: time goes on from the log's, and follows the wall clock slowly", "behind", -skew)
+		b.logger.Warn("the wall clock is behind the log: time goes on from the log's, and follows the wall clock slowly", "behind", -skew,
+			"todo", "check NTP on this machine; producers with a right clock are accepted meanwhile")
 	}
 	go b.applyLoop()
 	b.background.Go(b.tickLoop)

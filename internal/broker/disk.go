@@ -76,7 +76,8 @@ func (w *diskWatch) look() {
 		return
 	}
 	if full {
-		w.logger.Error("publishes are refused: the disk is nearly full", "free_bytes", usage.AvailBytes, "min_free_bytes", w.minFree)
+		w.logger.Error("publishes are refused: the disk is nearly full", "free_bytes", usage.AvailBytes, "min_free_bytes", w.minFree,
+			"todo", "free space, shorten a topic's retention, or delete topics")
 	} else {
 		w.logger.Info("publishes are accepted again: the disk has room", "free_bytes", usage.AvailBytes)
 	}

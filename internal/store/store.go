@@ -224,7 +224,8 @@ func (l *pebbleLogger) Infof(format string, args ...any) {}
 
 func (l *pebbleLogger) Errorf(format string, args ...any) {
 	if l.slog != nil {
-		l.slog.Error("storage", "detail", firstLine(format, args))
+		l.slog.Error("the store reports a fault", "detail", firstLine(format, args),
+			"todo", "look at the disk's health and free space; if it comes again, stop the broker and run signalbox verify")
 	}
 }
 

@@ -49,10 +49,10 @@ func (s *Server) sample(to metrics.Sample) {
 }
 
 // noteCut counts a reader that was cut because it took nothing, if that is what
-// err says.
-func (s *Server) noteCut(door *metrics.Door, remote string, patterns []event.Pattern, err error) {
+// err says, and reports whether it is.
+func (s *Server) noteCut(door *metrics.Door, remote string, patterns []event.Pattern, err error) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
-		return
+		return false
 	}
 	door.Cut.Inc()
 	names := make([]string, len(patterns))
@@ -61,6 +61,7 @@ func (s *Server) noteCut(door *metrics.Door, remote string, patterns []event.Pat
 	}
 	s.log.Info("reader cut", "door", door.Name, "remote", remote, "topics", strings.Join(names, ","), "stall", s.opt.StallTimeout,
 		"todo", "nothing if it comes back; if it is cut again and again, look at that agent or its network")
+	return true
 }
 
 // presence counts one open reader at its door, by what it does.

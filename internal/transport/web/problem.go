@@ -21,9 +21,9 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(e)
 	s.metrics.HTTP.Refused(e.Code)
 	if status == http.StatusInternalServerError {
-		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err)
+		s.log.Error("request failed", "method", r.Method, "path", r.URL.Path, "err", err, "todo", "this is a defect: report it")
 	} else {
-		s.log.Debug("request refused", "method", r.Method, "path", r.URL.Path, "code", e.Code, "field", e.Field)
+		s.log.Debug("request refused", "method", r.Method, "path", r.URL.Path, "remote", r.RemoteAddr, "code", e.Code, "field", e.Field)
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")

@@ -161,7 +161,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if err == nil {
 		return nil
 	}
-	s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace)
+	s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace, "todo", "nothing: their clients come back")
 	s.streams.close()
 	lanes.abandon()
 	err = hs.Close()

@@ -5,6 +5,8 @@ package web
 import (
 	"bufio"
 	"encoding/hex"
+	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -71,9 +73,13 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 	present.be(door.CatchingUp)
 	defer present.be(nil)
 	if err := s.writeState(pw, state, time.Now().Add(s.opt.StateTime)); err != nil {
-		s.noteCut(door, r.RemoteAddr, patterns, err)
-		if fault := event.AsError(err); fault.Code == event.CodeInternal && fault.Err != nil {
-			s.log.Warn("download of state was broken off", "path", r.URL.Path, "err", fault.Err)
+		var broken *net.OpError
+		switch {
+		case s.noteCut(door, r.RemoteAddr, patterns, err):
+		case r.Context().Err() != nil || errors.As(err, &broken): // the caller has left, as callers do
+			s.log.Debug("download of state was left", "path", r.URL.Path, "remote", r.RemoteAddr)
+		default:
+			s.log.Error("download of state failed", "path", r.URL.Path, "err", err, "todo", "if the store is damaged, stop the broker and run signalbox verify; else report it")
 		}
 		// Without the last chunk, so that it is not taken for complete.
 		panic(http.ErrAbortHandler)

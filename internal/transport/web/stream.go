@@ -92,7 +92,7 @@ func (st *stream) giveTurn() {
 // does for its handlers.
 func (st *stream) recover() {
 	if v := recover(); v != nil {
-		st.s.log.Error("event stream panicked", "panic", v, "stack", string(debug.Stack()))
+		st.s.log.Error("event stream panicked", "panic", v, "stack", string(debug.Stack()), "todo", "this is a defect: report it; the reader comes back with its cursor")
 		st.voice.end(errPanicked)
 	}
 }
@@ -285,7 +285,7 @@ func (st *stream) fail(e *event.Error) error {
 		st.s.metrics.HTTP.Refused(e.Code)
 	}
 	if !isReset(e.Code) && !e.Code.Class().Retryable {
-		st.s.log.Error("event stream failed", "err", e)
+		st.s.log.Error("event stream failed", "remote", st.remote, "err", e, "todo", "this is a defect: report it")
 	}
 	return st.voice.failed(e)
 }
