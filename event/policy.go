@@ -26,6 +26,9 @@ type Policy struct {
 	// RetentionBytes is how many bytes of events "delete" keeps, of the newest
 	// ones; 0 means that there is no such limit.
 	RetentionBytes int64
+	// MinCompactionLag is how long an event of a compacted topic stays in its
+	// history although it is superseded.
+	MinCompactionLag Duration
 	// DeleteRetention is how long a tombstone stays visible.
 	DeleteRetention Duration
 	// KeyFrom is the path into data that gives the key of an event whose
@@ -76,6 +79,9 @@ func (p Policy) Validate() error {
 	if p.RetentionBytes < 0 || p.RetentionBytes > maxRetentionBytes {
 		return policyFault("retention_bytes", "must be from 1 to 2^50 (1 PiB); null means unlimited")
 	}
+	if p.MinCompactionLag < 0 || p.MinCompactionLag > maxDuration {
+		return policyFault("min_compaction_lag", "must be at most 100 years")
+	}
 	if p.DeleteRetention < 0 || p.DeleteRetention > maxDuration {
 		return policyFault("delete_retention", "must be at most 100 years")
 	}
@@ -112,6 +118,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	} else {
 		dst = strconv.AppendInt(dst, p.RetentionBytes, 10)
 	}
+	dst = appendString(append(dst, `,"min_compaction_lag":`...), p.MinCompactionLag.String())
 	dst = appendString(append(dst, `,"delete_retention":`...), p.DeleteRetention.String())
 	dst = append(dst, `,"key_from":`...)
 	if p.KeyFrom == "" {
@@ -197,6 +204,12 @@ func (p *Policy) set(field string, v jsontext.Value) error {
 		p.Retention = &d
 	case "retention_bytes":
 		p.RetentionBytes, ok = jsonLimit(v)
+	case "min_compaction_lag":
+		d, err := jsonDuration(v)
+		if err != nil {
+			return err.With(field)
+		}
+		p.MinCompactionLag = d
 	case "delete_retention":
 		d, err := jsonDuration(v)
 		if err != nil {

@@ -31,8 +31,8 @@ func TestPolicyDefaults(t *testing.T) {
 func TestParsePolicy(t *testing.T) {
 	hour := event.Duration(time.Hour)
 	for in, want := range map[string]event.Policy{
-		`{"cleanup_policy":"compact","retention":null,"delete_retention":"0s","key_from":"order.id","require_hlc":true,"signed":false,"max_event_bytes":65536}`: {CleanupPolicy: "compact", KeyFrom: "order.id", RequireHLC: true, MaxEventBytes: 65536},
-		`{"cleanup_policy":"compact,delete","retention":"60m","retention_bytes":1048576,"delete_retention":"1h","key_from":null,"max_event_bytes":16777216}`:    {CleanupPolicy: "compact,delete", Retention: &hour, RetentionBytes: 1 << 20, DeleteRetention: hour, MaxEventBytes: 16 << 20},
+		`{"cleanup_policy":"compact","retention":null,"delete_retention":"0s","key_from":"order.id","require_hlc":true,"signed":false,"max_event_bytes":65536}`:                         {CleanupPolicy: "compact", KeyFrom: "order.id", RequireHLC: true, MaxEventBytes: 65536},
+		`{"cleanup_policy":"compact,delete","retention":"60m","retention_bytes":1048576,"min_compaction_lag":"60m","delete_retention":"1h","key_from":null,"max_event_bytes":16777216}`: {CleanupPolicy: "compact,delete", Retention: &hour, RetentionBytes: 1 << 20, MinCompactionLag: hour, DeleteRetention: hour, MaxEventBytes: 16 << 20},
 	} {
 		got, err := event.ParsePolicy([]byte(in))
 		if err != nil || !got.Equal(want) {
@@ -54,6 +54,7 @@ func TestParsePolicy(t *testing.T) {
 		`{"retention":"0s"}`: "retention", `{"retention":7}`: "retention", `{"retention":"-1h"}`: "retention", `{"retention":""}`: "retention",
 		`{"delete_retention":null}`: "delete_retention", `{"delete_retention":"101y"}`: "delete_retention",
 		`{"retention_bytes":0}`: "retention_bytes", `{"retention_bytes":-1}`: "retention_bytes", `{"retention_bytes":"1"}`: "retention_bytes", `{"retention_bytes":1125899906842625}`: "retention_bytes", `{"retention_bytes":1.0}`: "retention_bytes",
+		`{"min_compaction_lag":null}`: "min_compaction_lag", `{"min_compaction_lag":"101y"}`: "min_compaction_lag", `{"min_compaction_lag":1}`: "min_compaction_lag",
 		`{"signed":null}`: "signed", `{"signed":"true"}`: "signed",
 		`{"key_from":1}`: "key_from", `{"key_from":"a..b"}`: "key_from", `{"require_hlc":null}`: "require_hlc", `{"require_hlc":"true"}`: "require_hlc",
 		`{"max_event_bytes":65535}`: "max_event_bytes", `{"max_event_bytes":16777217}`: "max_event_bytes", `{"max_event_bytes":1e6}`: "max_event_bytes",

@@ -84,9 +84,9 @@ func (a *app) topicDeleteCommand() *cobra.Command {
 
 // topicSetFlags are the policy fields as flags.
 type topicSetFlags struct {
-	cleanup, retention, retentionBytes, deleteRetention, keyFrom string
-	requireHLC                                                   bool
-	maxEventBytes                                                byteSize
+	cleanup, retention, retentionBytes, lag, deleteRetention, keyFrom string
+	requireHLC                                                        bool
+	maxEventBytes                                                     byteSize
 }
 
 func (a *app) topicSetCommand() *cobra.Command {
@@ -104,6 +104,7 @@ func (a *app) topicSetCommand() *cobra.Command {
 	fl.StringVar(&f.cleanup, "cleanup-policy", "", "`policy`: delete (keep by age and size), compact (keep the last event per key) or compact,delete")
 	fl.StringVar(&f.retention, "retention", "", "keep events for this `duration`; \"unlimited\" keeps them for ever")
 	fl.StringVar(&f.retentionBytes, "retention-bytes", "", "keep this `size` of the newest events, such as 10GiB; \"unlimited\" keeps them all")
+	fl.StringVar(&f.lag, "min-compaction-lag", "", "keep what is superseded in the history of a compacted topic for this `duration`")
 	fl.StringVar(&f.deleteRetention, "delete-retention", "", "`duration` for which the deletion of a key stays visible")
 	fl.StringVar(&f.keyFrom, "key-from", "", "`path` into the data, such as items[0].id, that gives the key of events whose attributes give none")
 	fl.BoolVar(&f.requireHLC, "require-hlc", false, "refuse events that their producer did not stamp")
@@ -162,6 +163,13 @@ func (f *topicSetFlags) apply(cmd *cobra.Command, p *event.Policy) error {
 			}
 		}
 		p.RetentionBytes = int64(n)
+	}
+	if given("min-compaction-lag") {
+		d, err := event.ParseDuration(f.lag)
+		if err != nil {
+			return err
+		}
+		p.MinCompactionLag = d
 	}
 	if given("delete-retention") {
 		d, err := event.ParseDuration(f.deleteRetention)
@@ -236,6 +244,7 @@ func (a *app) writeTopic(t client.TopicInfo, text bool) error {
 		{"cleanup policy", p.CleanupPolicy},
 		{"retention", retention},
 		{"retention bytes", retentionBytes},
+		{"min compaction lag", p.MinCompactionLag},
 		{"delete retention", p.DeleteRetention},
 		{"key from", cmp.Or(oneLine(p.KeyFrom), "-")},
 		{"require hlc", p.RequireHLC},

@@ -284,6 +284,7 @@ func rowKinds() []rowKind {
 			})
 		}),
 		kind("events", walkEvents),
+		kind("history", walkHistory),
 		kind("winners", func(s *store.Store, in *store.Inspector, each func(string)) error {
 			live := liveTopics(s)
 			return in.Winners(func(w store.WinnerAt, err error) error {
@@ -317,12 +318,21 @@ func liveTopics(s *store.Store) map[uint32]*store.Topic {
 }
 
 func walkEvents(s *store.Store, in *store.Inspector, each func(string)) error {
+	return in.Events(eachEvent(s, func(t *store.Topic) uint64 { return t.RetiredTo }, each))
+}
+
+func walkHistory(s *store.Store, in *store.Inspector, each func(string)) error {
+	return in.Histories(eachEvent(s, (*store.Topic).HistoryFrom, each))
+}
+
+// eachEvent passes on the rows that are after where their topic's begin.
+func eachEvent(s *store.Store, from func(*store.Topic) uint64, each func(string)) func(store.EventAt, error) error {
 	topics := liveTopics(s)
-	return in.Events(func(e store.EventAt, err error) error {
-		if t := topics[e.Topic]; t != nil && e.Position > t.RetiredTo {
+	return func(e store.EventAt, err error) error {
+		if t := topics[e.Topic]; t != nil && e.Position > from(t) {
 			each(fmt.Sprintf("%d/%d %d %d %s %d %d %d %d %x %q %d+%d %s", e.Topic, e.Position, e.Flags, e.LogMillis, e.HLC, e.ExpiryMillis,
 				e.Count, e.Bytes, e.Leaf, e.Salt, e.Key, e.DataOffset, e.DataLength, e.Members))
 		}
 		return err
-	})
+	}
 }

@@ -53,6 +53,7 @@ func loadTopics() map[string]event.Policy {
 		"log.short":     policy(event.CleanupDelete, 4*time.Second, time.Hour),
 		"log.sized":     sized(policy(event.CleanupDelete, 0, time.Hour)),
 		"state.sized":   sized(policy(event.CleanupCompactDelete, 0, 2*time.Second)),
+		"state.lagged":  lagged(policy(event.CleanupCompact, 0, time.Second), 2*time.Second),
 		"state.kept":    policy(event.CleanupCompact, 0, time.Hour),
 		"state.fleet":   policy(event.CleanupCompact, 0, 2*time.Second),
 		"state.passing": policy(event.CleanupCompactDelete, 3*time.Second, 2*time.Second),
@@ -62,6 +63,12 @@ func loadTopics() map[string]event.Policy {
 // sized keeps a few events.
 func sized(p event.Policy) event.Policy {
 	p.RetentionBytes = 4 << 10
+	return p
+}
+
+// lagged keeps what is superseded for a while.
+func lagged(p event.Policy, lag time.Duration) event.Policy {
+	p.MinCompactionLag = event.Duration(lag)
 	return p
 }
 
@@ -199,7 +206,7 @@ func (p *publisher) stateEvent() *event.Event {
 }
 
 func (p *publisher) stateTopic() string {
-	return [...]string{"state.kept", "state.fleet", "state.fleet", "state.passing", "state.sized"}[p.rng.IntN(5)]
+	return [...]string{"state.kept", "state.fleet", "state.fleet", "state.passing", "state.sized", "state.lagged"}[p.rng.IntN(6)]
 }
 
 func (p *publisher) state(ctx context.Context) {
@@ -248,6 +255,10 @@ func (p *publisher) batch(ctx context.Context) {
 
 // scratch writes to topics that come and go.
 func (p *publisher) scratch(ctx context.Context) {
+	if p.rng.IntN(4) == 0 { // what is kept as history changes under way; a refusal is as good as an answer that is lost
+		lag := time.Duration(p.rng.IntN(4)) * time.Second
+		_, _, _ = p.to.PutTopic(ctx, identity.Anonymous(), "state.lagged", lagged(loadTopics()["state.lagged"], lag))
+	}
 	name := fmt.Sprintf("scratch.%d", p.rng.IntN(4))
 	if p.rng.IntN(3) == 0 {
 		err := p.to.DeleteTopic(ctx, identity.Anonymous(), name)

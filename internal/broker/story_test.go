@@ -88,7 +88,7 @@ func (s *story) end(t *testing.T) {
 	s.close()
 }
 
-// topic name=T [cleanup=compact] [retention=7d] [delete-retention=24h] [key-from=PATH]
+// topic name=T [cleanup=compact] [retention=7d] [lag=0s] [delete-retention=24h] [key-from=PATH]
 func (s *story) topic() string {
 	policy := event.DefaultPolicy()
 	if cleanup := s.text("cleanup"); cleanup != "" {
@@ -97,6 +97,7 @@ func (s *story) topic() string {
 	policy.KeyFrom = s.text("key-from")
 	retention := event.Duration(s.span("retention", 7*24*time.Hour))
 	policy.Retention, policy.DeleteRetention = &retention, event.Duration(s.span("delete-retention", 24*time.Hour))
+	policy.MinCompactionLag = event.Duration(s.span("lag", 0))
 	_, created, err := s.PutTopic(context.Background(), identity.Anonymous(), s.text("name"), policy)
 	if err != nil {
 		return refusal(err)
@@ -380,6 +381,7 @@ func (s *story) rows() string {
 	defer in.Close()
 	for _, err := range []error{
 		in.Events(func(e store.EventAt, err error) error { return count("events", e, err) }),
+		in.Histories(func(e store.EventAt, err error) error { return count("superseded", e, err) }),
 		in.Winners(func(w store.WinnerAt, err error) error { return count("winners", w, err) }),
 		in.Timers(func(t store.Timer, err error) error { return count("timers", t, err) }),
 		in.Seen(func(v store.SeenAt, err error) error { return count("identities", v, err) }),

@@ -63,7 +63,7 @@ func (b *Broker) timerDue(now int64) (due bool, err error) {
 // cleanLoop looks after retention and reclaims the space of what is gone. It
 // only finds candidates; whether something goes is decided in apply.
 func (b *Broker) cleanLoop() {
-	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
+	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]reclaimed{}}
 	every := time.NewTicker(b.options.CleanEvery)
 	defer every.Stop()
 	for {
@@ -84,12 +84,15 @@ func (b *Broker) cleanLoop() {
 	}
 }
 
+// reclaimed is up to which positions a topic's rows were reclaimed.
+type reclaimed struct{ events, history uint64 }
+
 // cleaner remembers where it need not look again. All of it may be lost.
 type cleaner struct {
 	b         *Broker
-	next      map[uint32]check  // by topic number
-	reclaimed map[uint32]uint64 // up to which position, by topic number
-	pending   bool              // deletions may still be in the memtable
+	next      map[uint32]check     // by topic number
+	reclaimed map[uint32]reclaimed // by topic number
+	pending   bool                 // deletions may still be in the memtable
 }
 
 // check is when a topic's oldest event will be old enough, if its retention
@@ -100,7 +103,7 @@ type check struct {
 }
 
 const (
-	// cleanRowsMax bounds one pass over a topic; the rest waits for the next.
+	// cleanRowsMax bounds one pass over a topic, and what it has to remember.
 	cleanRowsMax = 50_000
 	// Deleting a range costs every later read a little, so it is done for
 	// something.
@@ -113,10 +116,7 @@ func (c *cleaner) clean() error {
 		return err
 	}
 	for _, t := range c.b.dispatch.Topics() {
-		if err := c.retire(&t); err != nil {
-			return err
-		}
-		if err := c.reclaim(t.Name); err != nil {
+		if err := c.tend(t); err != nil {
 			return err
 		}
 	}
@@ -124,6 +124,31 @@ func (c *cleaner) clean() error {
 		return c.free()
 	}
 	return nil
+}
+
+// tend does for one topic what is to be done, in passes of a bounded size.
+func (c *cleaner) tend(t store.Topic) error {
+	for {
+		retired, err := c.retire(&t)
+		if err != nil {
+			return err
+		}
+		compacted, err := c.compact(&t)
+		if err != nil {
+			return err
+		}
+		if t, err = c.b.dispatch.Topic(t.Name); err != nil {
+			return nil // it was deleted meanwhile
+		}
+		if err := c.reclaim(&t); err != nil || !retired && !compacted {
+			return err
+		}
+		select {
+		case <-c.b.stop:
+			return nil // the next start goes on
+		default:
+		}
+	}
 }
 
 // free writes the memtable out. Deleted rows hold their space until the
@@ -140,11 +165,11 @@ func (c *cleaner) free() error {
 }
 
 // retire proposes to remove what is older than the topic's retention, and the
-// oldest of what is more than its bytes.
-func (c *cleaner) retire(t *store.Topic) error {
+// oldest of what is more than its bytes. It reports whether there is more.
+func (c *cleaner) retire(t *store.Topic) (more bool, err error) {
 	now := c.b.clock.Millis()
 	if !t.Policy.Deletes() || !c.retirable(t, now) {
-		return nil
+		return false, nil
 	}
 	cutoff, most := int64(math.MinInt64), uint64(math.MaxUint64)
 	if r := t.Policy.Retention; r != nil {
@@ -155,7 +180,7 @@ func (c *cleaner) retire(t *store.Topic) error {
 	}
 	to, oldest, rows := uint64(0), now, 0
 	held := t.Retained // with the row at hand and whatever is newer, see projector
-	err := c.b.store.Events(t.Number, t.RetiredTo, t.Last, func(position uint64, row store.EventRow) (bool, error) {
+	err = c.b.store.AllEvents(t, t.RetiredTo, t.Last, func(position uint64, row store.EventRow, _ bool) (bool, error) {
 		if !t.Policy.Compacts() {
 			held = t.Bytes - row.Bytes + uint64(len(row.Members))
 		}
@@ -169,17 +194,17 @@ func (c *cleaner) retire(t *store.Topic) error {
 		return rows < cleanRowsMax, nil
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	c.note(t, oldest)
 	if to == 0 {
-		return nil
+		return false, nil
 	}
-	err = c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
-	if after, unknown := c.b.dispatch.Topic(t.Name); unknown == nil && after.RetiredTo >= to {
+	done := c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
+	if done {
 		c.b.metrics.Cleaner.Retired.Add(float64(rows))
 	}
-	return err
+	return done && rows == cleanRowsMax, nil
 }
 
 // retirable reports whether a look at a topic's oldest events may find some that
@@ -204,57 +229,102 @@ func (c *cleaner) note(t *store.Topic, oldest int64) {
 }
 
 // propose proposes a removal up to the position in it, which reached finds in
-// the topic, until apply has got there: it takes bounded portions.
-func (c *cleaner) propose(t *store.Topic, control eventlog.Control, reached func(*store.Topic) uint64) error {
+// the topic, until apply has got there, for it takes bounded portions. It reports
+// whether apply did.
+func (c *cleaner) propose(t *store.Topic, control eventlog.Control, reached func(*store.Topic) uint64) (done bool) {
 	now := c.b.clock.Millis()
 	// Ages are measured in log time, which may be behind the clock.
 	if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}); err != nil {
-		return nil // the log is closing
+		return false // the log is closing
 	}
 	for at := reached(t); at < control.RetireTo; {
 		if _, err := c.b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindControl, AdmittedMillis: now, Control: control}); err != nil {
-			return nil // the log is closing
+			return false // the log is closing
 		}
 		after, err := c.b.dispatch.Topic(t.Name)
 		if err != nil || after.Number != t.Number || reached(&after) <= at {
-			delete(c.next, t.Number) // something has changed: the next pass looks again
-			return nil
+			delete(c.next, t.Number) // something has changed: the next round looks again
+			return false
 		}
 		at = reached(&after)
 	}
-	return nil
+	return true
 }
 
-// reclaim deletes the rows that retention has declared gone, whatever the
-// topic's policy is by now.
-func (c *cleaner) reclaim(name string) error {
-	t, err := c.b.dispatch.Topic(name)
-	if err != nil {
-		return nil // it was deleted meanwhile
+// compact proposes to remove what is superseded and older than the topic's lag. It
+// reports whether there is more.
+func (c *cleaner) compact(t *store.Topic) (more bool, err error) {
+	if t.History == 0 {
+		return false, nil
 	}
-	from := c.reclaimed[t.Number]
-	if t.RetiredTo <= from {
-		return nil
-	}
-	worth, bytes := false, uint64(0)
-	err = c.b.store.Events(t.Number, from, t.RetiredTo, func(_ uint64, row store.EventRow) (bool, error) {
-		bytes += uint64(len(row.Members))
-		worth = bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
-		return !worth, nil
+	cutoff := c.b.clock.Millis() - t.Policy.MinCompactionLag.Std().Milliseconds()
+	to, rows := uint64(0), 0
+	err = c.b.store.Histories(t.Number, t.HistoryFrom(), t.Last, func(position uint64, row store.EventRow) (bool, error) {
+		if row.LogMillis > cutoff {
+			return false, nil
+		}
+		to = position
+		rows++
+		return rows < cleanRowsMax, nil
 	})
-	if err == nil && bytes == 0 {
-		c.reclaimed[t.Number] = t.RetiredTo // by an earlier life of the process
+	if err != nil || to == 0 {
+		return false, err
 	}
-	if err != nil || !worth {
-		return err
+	done := c.propose(t, eventlog.Control{Op: eventlog.OpCompact, Topic: t.Name, RetireTo: to}, (*store.Topic).HistoryFrom)
+	if done {
+		c.b.metrics.Cleaner.Compacted.Add(float64(rows))
+	}
+	return done && rows == cleanRowsMax, nil
+}
+
+// reclaim deletes the rows that retention and compaction have declared gone,
+// whatever the topic's policy is by now.
+func (c *cleaner) reclaim(t *store.Topic) error {
+	if done := c.reclaimed[t.Number]; t.RetiredTo <= done.events && t.HistoryFrom() <= done.history {
+		return nil
 	}
 	batch := c.b.store.NewBatch()
 	defer batch.Close()
-	batch.DeleteEvents(t.Number, from, t.RetiredTo)
-	c.reclaimed[t.Number] = t.RetiredTo
+	done := c.reclaimed[t.Number]
+	events, err := c.sweep(t, &done.events, t.RetiredTo, c.b.store.Events, batch.DeleteEvents)
+	if err != nil {
+		return err
+	}
+	history, err := c.sweep(t, &done.history, t.HistoryFrom(), c.b.store.Histories, batch.DeleteHistories)
+	if err != nil {
+		return err
+	}
+	c.reclaimed[t.Number] = done
+	if !events && !history {
+		return nil
+	}
 	c.pending = true
 	c.b.metrics.Cleaner.Reclaims.Inc()
 	return c.b.store.Reclaim(batch)
+}
+
+// sweep deletes the rows of one kind after done and up to a position, if that is
+// worth it, and moves done there.
+func (c *cleaner) sweep(t *store.Topic, done *uint64, to uint64, rows func(uint32, uint64, uint64, func(uint64, store.EventRow) (bool, error)) error, remove func(topic uint32, after, to uint64)) (swept bool, err error) {
+	if to <= *done {
+		return false, nil
+	}
+	bytes := uint64(0)
+	err = rows(t.Number, *done, to, func(_ uint64, row store.EventRow) (bool, error) {
+		bytes += uint64(len(row.Members))
+		swept = bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
+		return !swept, nil
+	})
+	if err != nil {
+		return false, err
+	}
+	if swept {
+		remove(t.Number, *done, to)
+	}
+	if swept || bytes == 0 { // nothing is left of what an earlier life of the process removed
+		*done = to
+	}
+	return swept, nil
 }
 
 // collectGarbage deletes the rows of deleted topics.

@@ -183,7 +183,7 @@ func (v *verification) rows(ctx context.Context, s *store.Store) error {
 	r.Head = event.Cursor{Position: tally.Position, Incarnation: tally.Settings.IncarnationName}
 	r.Cursor, r.Chain, r.LogMillis = r.Head.String(), fmt.Sprintf("%x", tally.Chain), tally.LogMillis
 	r.Counts = append(r.Counts,
-		VerifyCount{"topics", tally.Topics}, VerifyCount{"events", tally.Events}, VerifyCount{"keys", tally.Winners},
+		VerifyCount{"topics", tally.Topics}, VerifyCount{"events", tally.Events}, VerifyCount{"superseded events", tally.History}, VerifyCount{"keys", tally.Winners},
 		VerifyCount{"audit leaves", tally.Leaves}, VerifyCount{"timers", tally.Timers},
 		VerifyCount{"deduplication records", tally.Seen}, VerifyCount{"idempotency records", tally.Answered},
 		VerifyCount{"minutes", tally.Minutes}, VerifyCount{"events to reclaim", tally.Reclaim}, VerifyCount{"topics to reclaim", tally.Garbage},

@@ -156,7 +156,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	r.arena = arenas.Get().(*[]byte)
 	arena := (*r.arena)[:0]
 	scanned, bytes := 0, 0
-	end, done, err := walk(snapshot, topics, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
+	end, done, err := walk(snapshot, topics, r.spec.View == ViewHistory, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
 			return scanned < scannedMax
@@ -194,10 +194,11 @@ func (r *Reader) keep(arena []byte, e *projector.Applied) []byte {
 }
 
 // walk calls each with the stored events of the topics in (after, to], in the
-// order of their positions, until it returns false. It returns the last
-// position it stepped over, and whether it reached the end. Of several topics
-// it may stop early, after about expect events.
-func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, each func(t *store.Topic, position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
+// order of their positions, until it returns false: with the winners of compacted
+// topics, and where all is asked for with what is kept of their history. It returns
+// the last position it stepped over, and whether it reached the end. Of several
+// topics it may stop early, after about expect events.
+func walk(v *store.View, topics []store.Topic, all bool, after, to uint64, expect int, each func(t *store.Topic, position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
 	end, done = after, true
 	step := func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		end = position
@@ -209,18 +210,27 @@ func walk(v *store.View, topics []store.Topic, after, to uint64, expect int, eac
 		return to, true, nil
 	case 1:
 		t := &topics[0]
+		if all {
+			err = v.AllEvents(t, after, to, func(position uint64, row store.EventRow, _ bool) (bool, error) {
+				return step(t, position, &row), nil
+			})
+			return end, done, err
+		}
 		err = v.Events(t.Number, max(after, t.RetiredTo), to, func(position uint64, row store.EventRow) (bool, error) {
 			return step(t, position, &row), nil
 		})
 		return end, done, err
 	}
-	found, complete, err := nextPositions(v, topics, after, to, max(expect, walkedMin))
+	found, complete, err := nextPositions(v, topics, all, after, to, max(expect, walkedMin))
 	if err != nil {
 		return end, false, err
 	}
 	for _, f := range found {
-		more := true
-		_, err := v.Event(f.topic.Number, f.position, func(row store.EventRow) error {
+		more, read := true, v.Event
+		if f.superseded {
+			read = v.HistoryEvent
+		}
+		_, err := read(f.topic.Number, f.position, func(row store.EventRow) error {
 			more = step(f.topic, f.position, &row)
 			return nil
 		})
@@ -237,14 +247,15 @@ const walkedMin = 256
 
 // place is where an event is.
 type place struct {
-	position uint64
-	topic    *store.Topic
+	position   uint64
+	topic      *store.Topic
+	superseded bool // among what is kept of the topic's history
 }
 
 // nextPositions returns the lowest positions in (after, to] of several topics,
 // at most n of them, in order, and whether there are no more. It reads keys
 // only, and of each topic no more than can be among the lowest.
-func nextPositions(v *store.View, topics []store.Topic, after, to uint64, n int) (found []place, complete bool, err error) {
+func nextPositions(v *store.View, topics []store.Topic, all bool, after, to uint64, n int) (found []place, complete bool, err error) {
 	complete = true
 	bound := to // positions above it cannot be among the lowest n
 	trim := func() {
@@ -254,14 +265,22 @@ func nextPositions(v *store.View, topics []store.Topic, after, to uint64, n int)
 		}
 	}
 	for i := range topics {
-		t, more := &topics[i], n // one more than n shows that there are more
-		err := v.Positions(t.Number, max(after, t.RetiredTo), bound, func(position uint64) bool {
-			found = append(found, place{position, t})
-			more--
-			return more >= 0
-		})
-		if err != nil {
+		t := &topics[i]
+		collect := func(superseded bool) func(uint64) bool {
+			more := n // one more than n shows that there are more
+			return func(position uint64) bool {
+				found = append(found, place{position, t, superseded})
+				more--
+				return more >= 0
+			}
+		}
+		if err := v.Positions(t.Number, max(after, t.RetiredTo), bound, collect(false)); err != nil {
 			return nil, false, err
+		}
+		if all && t.History > 0 {
+			if err := v.HistoryPositions(t.Number, max(after, t.HistoryFrom()), bound, collect(true)); err != nil {
+				return nil, false, err
+			}
 		}
 		if len(found) > 2*n {
 			trim()

@@ -117,6 +117,16 @@ func (r *rig) put(topic, cleanup string, retentionMillis, deleteRetentionMillis 
 	return &eventlog.Proposal{Kind: eventlog.KindControl, Topic: topic, Control: eventlog.Control{Op: eventlog.OpPutTopic, Topic: topic, Policy: &policy}}
 }
 
+// lagging is put with a min_compaction_lag.
+func lagging(p *eventlog.Proposal, millis int64) *eventlog.Proposal {
+	p.Control.Policy.MinCompactionLag = event.Duration(millis * 1e6)
+	return p
+}
+
+func (r *rig) compact(topic string, to uint64) *eventlog.Proposal {
+	return &eventlog.Proposal{Kind: eventlog.KindControl, Topic: topic, Control: eventlog.Control{Op: eventlog.OpCompact, Topic: topic, RetireTo: to}}
+}
+
 func (r *rig) drop(topic string) *eventlog.Proposal {
 	return &eventlog.Proposal{Kind: eventlog.KindControl, Topic: topic, Control: eventlog.Control{Op: eventlog.OpDeleteTopic, Topic: topic}}
 }

@@ -27,6 +27,8 @@ type seam struct {
 	readers []*follower
 	retired map[uint64]bool            // positions that retention or a deletion took
 	rows    map[string]store.WinnerRow // by topic and key, at the latest poll
+	kept    map[uint64]bool            // positions that are kept as history, at the latest poll
+	lag     int64                      // of topic x.lag
 }
 
 // follower is a client: it has a cursor, what it was delivered, and what it
@@ -49,13 +51,16 @@ func TestSeam(t *testing.T) {
 		s.do(s.put("x.log", event.CleanupDelete, 1<<40, 0))
 		s.do(s.put("tasks", event.CleanupCompact, 0+1, 5_000))
 		s.do(s.put("x.both", event.CleanupCompactDelete, 20_000, 5_000))
+		s.do(s.policyOfLag(8_000))
 		defer s.close()
 		t.Repeat(map[string]func(*rapid.T){
 			"publish": s.publishSome,
 			"again":   s.publishSome, // more often than the rest
 			"pass":    s.pass,
 			"clean":   s.clean,
+			"compact": s.compactLag,
 			"remake":  s.remake,
+			"relag":   s.relag,
 			"restart": s.restart,
 			"open":    s.openReader,
 			"poll":    s.pollReader,
@@ -72,7 +77,7 @@ func TestSeam(t *testing.T) {
 }
 
 func (s *seam) publishSome(t *rapid.T) {
-	topic := rapid.SampledFrom([]string{"log", "x.log", "tasks", "tasks", "x.both"}).Draw(t, "topic")
+	topic := rapid.SampledFrom([]string{"log", "x.log", "tasks", "tasks", "x.both", "x.lag", "x.lag"}).Draw(t, "topic")
 	var batch []publishing
 	for range rapid.SampledFrom([]int{1, 1, 2, 5, 25}).Draw(t, "count") {
 		e := publishing{topic: topic, key: rapid.SampledFrom([]string{"k", "l", "m", "n"}).Draw(t, "key")}
@@ -116,6 +121,34 @@ func (s *seam) winners() map[string]store.WinnerRow {
 	return rows
 }
 
+// policyOfLag puts topic x.lag, which keeps history and is kept by age.
+func (s *seam) policyOfLag(lag int64) *eventlog.Proposal {
+	s.lag = lag
+	return lagging(s.put("x.lag", event.CleanupCompactDelete, 60_000, 5_000), lag)
+}
+
+// relag changes for how long history is kept, to nothing and back, too.
+func (s *seam) relag(t *rapid.T) {
+	s.do(s.policyOfLag(rapid.SampledFrom([]int64{0, 3_000, 8_000, 30_000}).Draw(t, "lag")))
+}
+
+// histories has the superseded events that readers of history must get: those
+// that are in the store. What is younger than the lag and was superseded under it
+// must be among them, unless its time has come.
+func (s *seam) histories() map[uint64]bool {
+	kept := map[uint64]bool{}
+	for _, t := range s.projector.Topics() {
+		err := s.store.Histories(t.Number, t.HistoryFrom(), t.Last, func(position uint64, row store.EventRow) (bool, error) {
+			kept[position] = true
+			return true, nil
+		})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return kept
+}
+
 // clean is what the cleaner does: it proposes what is old, and reclaims what
 // was declared gone.
 func (s *seam) clean(t *rapid.T) {
@@ -150,20 +183,57 @@ func (s *seam) clean(t *rapid.T) {
 	}
 }
 
+// compactLag is what the cleaner does for the topic that keeps history.
+func (s *seam) compactLag(t *rapid.T) {
+	s.tick(0)
+	before, known, to := s.histories(), s.projector.Space().LogMillis, s.projector.Space().Position
+	if rapid.Bool().Draw(t, "part") {
+		to = rapid.Uint64Range(0, to).Draw(t, "compactTo")
+	}
+	s.do(s.compact("x.lag", to))
+	if rapid.IntRange(0, 3).Draw(t, "retireLag") == 0 {
+		topic, _ := s.topic("x.lag")
+		s.do(s.retire("x.lag", rapid.Uint64Range(0, s.projector.Space().Position).Draw(t, "retireTo")))
+		after, _ := s.topic("x.lag")
+		for p := topic.RetiredTo + 1; p <= after.RetiredTo; p++ {
+			s.retired[p] = true
+		}
+	}
+	after := s.histories()
+	for p := range before {
+		if e := s.events[p]; !after[p] && !s.retired[p] && e.LogMillis > known-s.lag {
+			t.Fatalf("%+v is younger than the lag of %d, and was compacted at %d", e, s.lag, known)
+		}
+	}
+	topic, _ := s.topic("x.lag")
+	batch := s.store.NewBatch()
+	defer batch.Close()
+	if rapid.Bool().Draw(t, "reclaimHistory") {
+		batch.DeleteHistories(topic.Number, 0, topic.HistoryFrom())
+		batch.DeleteEvents(topic.Number, 0, topic.RetiredTo)
+	}
+	if err := s.store.Reclaim(batch); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // remake deletes a topic, and makes it again at once or not: then its next
 // event does, with the defaults.
 func (s *seam) remake(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "really") > 0 {
 		return // it ends all that the topic's readers are in the middle of
 	}
-	name := rapid.SampledFrom([]string{"x.log", "tasks", "x.both"}).Draw(t, "topic")
+	name := rapid.SampledFrom([]string{"x.log", "tasks", "x.both", "x.lag"}).Draw(t, "topic")
 	for p, e := range s.events {
 		if e.Topic == name {
 			s.retired[p] = true
 		}
 	}
 	group := append(s.publishOne(t, name), s.drop(name))
-	if rapid.Bool().Draw(t, "again") {
+	switch again := rapid.Bool().Draw(t, "again"); {
+	case again && name == "x.lag":
+		group = append(group, s.policyOfLag(8_000))
+	case again:
 		group = append(group, s.put(name, map[string]string{"x.log": event.CleanupDelete, "tasks": event.CleanupCompact, "x.both": event.CleanupCompactDelete}[name], 20_000, 5_000))
 		group = append(group, s.publishOne(t, name)...)
 	}
@@ -197,7 +267,7 @@ func (s *seam) openReader(t *rapid.T) {
 		return
 	}
 	f := &follower{
-		list: rapid.SampledFrom([]string{"log", "tasks", "x.both", "nothing", "log,tasks", "x.*", ">"}).Draw(t, "patterns"),
+		list: rapid.SampledFrom([]string{"log", "tasks", "x.both", "x.lag", "nothing", "log,tasks", "x.*", ">"}).Draw(t, "patterns"),
 		view: rapid.SampledFrom([]string{"", "", dispatch.ViewHistory}).Draw(t, "view"),
 		fold: map[string]uint64{}, missed: map[string]uint64{},
 	}
@@ -316,7 +386,7 @@ func (s *seam) matching(t *rapid.T, f *follower) (found []store.Topic) {
 // expired, was superseded or removed.
 func (s *seam) poll(t *rapid.T, f *follower, limit dispatch.Limit) (caughtUp bool) {
 	before := f.cursor.Position
-	s.rows = s.winners()
+	s.rows, s.kept = s.winners(), s.histories()
 	w, err := f.reader.Poll(limit)
 	if err != nil {
 		f.reader.Close()
@@ -372,7 +442,7 @@ func (s *seam) deliverable(t *rapid.T, f *follower, e *projector.Applied) bool {
 	if !topic.Policy.Compacts() {
 		return true
 	}
-	return s.rows[e.Topic+" "+e.Key].Position == e.Position
+	return s.rows[e.Topic+" "+e.Key].Position == e.Position || f.view == dispatch.ViewHistory && s.kept[e.Position]
 }
 
 func (s *seam) expired(e *projector.Applied) bool {
@@ -406,16 +476,20 @@ func (s *seam) deliver(t *rapid.T, f *follower, position uint64, d delivered) {
 	}
 }
 
-// inHistory says whether a reader of history may get a value that was
-// superseded: as long as its key is known, and it has not gone otherwise.
+// inHistory says whether a reader of history may get a value that was superseded:
+// as long as it is kept, or its key is known and the tail still has it, and it has
+// not gone otherwise.
 func (s *seam) inHistory(t *rapid.T, f *follower, e *projector.Applied) bool {
 	topic, ok := s.topic(e.Topic)
 	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since ||
 		s.expired(e) || !topic.Policy.Compacts() {
 		return false
 	}
+	if e.Position+uint64(s.tailEvents) <= s.projector.Space().Position {
+		return s.kept[e.Position] // what is not in the tail comes from the store
+	}
 	_, known := s.rows[e.Topic+" "+e.Key]
-	return known
+	return known || s.kept[e.Position]
 }
 
 // checkFold compares what a client holds at the sync marker with the state. It

@@ -105,7 +105,7 @@ func (s *State) read() (err error) {
 		v = evaluators.Get().(*evaluator)
 		defer v.release()
 	}
-	s.after, s.done, err = walk(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
+	s.after, s.done, err = walk(s.view, s.topics, false, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
 			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}

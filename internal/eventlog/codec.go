@@ -159,7 +159,7 @@ func (c *Control) complete() bool {
 		return c.Settings != nil
 	case OpPutTopic:
 		return c.Policy != nil
-	case OpDeleteTopic, OpRetire:
+	case OpDeleteTopic, OpRetire, OpCompact:
 		return true
 	}
 	return false

@@ -115,7 +115,7 @@ func (c Condition) Empty() bool { return !c.IfMatchAny && !c.IfNoneMatch && c.If
 
 // Control is a logged change of what apply consults.
 type Control struct {
-	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire
+	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact
 	Topic    string        `json:"topic,omitempty"`
 	Policy   *event.Policy `json:"policy,omitempty"`
 	RetireTo uint64        `json:"retire_to,omitempty,string"`
@@ -127,7 +127,8 @@ const (
 	OpConfigure   = "configure"
 	OpPutTopic    = "put_topic"
 	OpDeleteTopic = "delete_topic"
-	OpRetire      = "retire" // retention: everything up to RetireTo goes
+	OpRetire      = "retire"  // retention: everything up to RetireTo goes
+	OpCompact     = "compact" // history: what is superseded goes, up to RetireTo
 )
 
 // Settings are the space-wide values that apply consults. Configuration files

@@ -121,9 +121,9 @@ func (d *Door) Reset(code event.Code) {
 // resetCodes are the codes with which a reader is told so.
 var resetCodes = []event.Code{event.CodeCursorExpired, event.CodeCursorForeign, event.CodeCursorUnknown}
 
-// Cleaner counts the work of retention.
+// Cleaner counts the work of retention and compaction.
 type Cleaner struct {
-	Passes, Seconds, Retired, Reclaims Counter
+	Passes, Seconds, Retired, Compacted, Reclaims Counter
 }
 
 // Store counts what the store's own figures leave out.
@@ -201,10 +201,11 @@ func New() *Metrics {
 		}
 	}
 	m.Cleaner = Cleaner{
-		Passes:   r.counter("signalbox_cleaner_passes_total"),
-		Seconds:  r.counter("signalbox_cleaner_seconds_total"),
-		Retired:  r.counter("signalbox_cleaner_retired_events_total"),
-		Reclaims: r.counter("signalbox_cleaner_reclaims_total"),
+		Passes:    r.counter("signalbox_cleaner_passes_total"),
+		Seconds:   r.counter("signalbox_cleaner_seconds_total"),
+		Retired:   r.counter("signalbox_cleaner_retired_events_total"),
+		Compacted: r.counter("signalbox_cleaner_compacted_events_total"),
+		Reclaims:  r.counter("signalbox_cleaner_reclaims_total"),
 	}
 	m.Store.stalls = r.counter("signalbox_store_write_stalls_total")
 	m.Store.stallSeconds = r.counter("signalbox_store_write_stall_seconds_total")

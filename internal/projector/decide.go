@@ -19,6 +19,7 @@ type decision struct {
 	floor      event.HLC
 	winner     store.WinnerRow // of key, if found
 	found      bool
+	kept       *store.EventRow // of winner, if it is to become history
 	hlc        event.HLC
 	superseded bool
 }
@@ -124,25 +125,43 @@ func (p *Projector) accept(t *topic, d *decision) store.Verdict {
 	applied := Applied{Topic: t.Name, Number: t.Number, Key: d.key, LogMillis: p.space.LogMillis, Position: position, HLC: d.hlc, ExpiryMillis: e.ExpiryMillis, Flags: flags, Members: e.Members}
 	t.Count++
 	t.Bytes += uint64(len(e.Members))
-	if !d.superseded { // what is superseded on arrival is compacted at once: its leaf and its identity stay
-		row := store.EventRow{
-			Flags: flags, LogMillis: p.space.LogMillis, HLC: d.hlc, ExpiryMillis: e.ExpiryMillis,
-			Count: t.Count, Bytes: t.Bytes, Leaf: index, Salt: e.Salt,
-			DataOffset: e.DataOffset, DataLength: e.DataLength, Members: e.Members,
-		}
-		if d.policy.Compacts() {
-			row.Key = []byte(d.key)
-			applied.Replaces = p.win(t, d, position)
-		}
-		p.batch.SetEvent(t.Number, position, &row)
-		t.Events++
-		t.Retained += uint64(len(e.Members))
-		if e.ExpiryMillis != 0 {
-			p.batch.SetTimer(store.Timer{DueMillis: e.ExpiryMillis, Topic: t.Number, Position: position, Kind: store.TimerExpire})
-		}
+	row := store.EventRow{
+		Flags: flags, LogMillis: p.space.LogMillis, HLC: d.hlc, ExpiryMillis: e.ExpiryMillis,
+		Count: t.Count, Bytes: t.Bytes, Leaf: index, Salt: e.Salt,
+		DataOffset: e.DataOffset, DataLength: e.DataLength, Members: e.Members,
 	}
+	applied.Replaces = p.keep(t, d, position, &row)
 	p.applied = append(p.applied, applied)
 	return verdict
+}
+
+// keep stores an accepted event. It returns the position of what it superseded.
+func (p *Projector) keep(t *topic, d *decision, position uint64, row *store.EventRow) (replaces uint64) {
+	history := d.policy.Compacts() && d.policy.MinCompactionLag > 0
+	if d.policy.Compacts() {
+		row.Key = []byte(d.key)
+	}
+	switch {
+	case !d.superseded:
+		if d.policy.Compacts() {
+			replaces = p.win(t, d, position)
+		}
+		p.batch.SetEvent(t.Number, position, row)
+		if history {
+			p.overlay.events.put(position, *row)
+		}
+	case history:
+		p.batch.SetHistory(t.Number, position, row)
+		t.History++
+	default:
+		return 0 // it is compacted at once: its leaf and its identity stay
+	}
+	t.Events++
+	t.Retained += uint64(len(row.Members))
+	if row.ExpiryMillis != 0 {
+		p.batch.SetTimer(store.Timer{DueMillis: row.ExpiryMillis, Topic: t.Number, Position: position, Kind: store.TimerExpire})
+	}
+	return replaces
 }
 
 func eventFlags(e *eventlog.Entry, d *decision) store.EventFlags {
@@ -162,7 +181,7 @@ func eventFlags(e *eventlog.Entry, d *decision) store.EventFlags {
 	return flags
 }
 
-// win makes the event the winner of its key, and removes the one that was. It
+// win makes the event the winner of its key, in place of the one that was. It
 // returns the position of what it superseded.
 func (p *Projector) win(t *topic, d *decision, position uint64) (replaces uint64) {
 	e := d.entry
@@ -173,9 +192,7 @@ func (p *Projector) win(t *topic, d *decision, position uint64) (replaces uint64
 	if d.found {
 		replaces = d.winner.Position
 		if d.winner.Flags&store.WinnerHidden == 0 {
-			p.batch.DeleteEvent(t.Number, d.winner.Position)
-			t.Events--
-			t.Retained -= uint64(d.winner.Size)
+			p.leave(t, &d.winner, d.kept)
 		}
 		if d.winner.Flags == 0 {
 			t.Keys--

@@ -172,6 +172,12 @@ func (p *Projector) event(proposal *eventlog.Proposal, e *eventlog.Entry) (store
 	if refused := p.decide(proposal, &d); refused != nil {
 		return store.Verdict{}, refused, nil
 	}
+	if d.found && !d.superseded {
+		var err error
+		if d.kept, err = p.young(t, &d.winner); err != nil {
+			return store.Verdict{}, nil, err
+		}
+	}
 	return p.accept(p.ensure(proposal.Topic, policy), &d), nil, nil
 }
 

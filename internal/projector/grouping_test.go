@@ -52,6 +52,9 @@ func (d *drawn) proposal() *eventlog.Proposal {
 	case 5:
 		return deleteTopic(d.topic())
 	case 6:
+		if rapid.Bool().Draw(d.t, "compact") {
+			return compact(d.topic(), uint64(rapid.IntRange(0, 40).Draw(d.t, "to")))
+		}
 		return retire(d.topic(), uint64(rapid.IntRange(0, 40).Draw(d.t, "to")))
 	case 7:
 		return &eventlog.Proposal{Kind: eventlog.KindRefusal, Topic: d.topic(), RefusedCode: "topic_invalid", RefusedCount: 1}
@@ -75,6 +78,7 @@ func (d *drawn) policy() event.Policy {
 	retention := event.Duration(10 * time.Second)
 	p.Retention = &retention
 	p.RetentionBytes = rapid.SampledFrom([]int64{0, 0, 100, 500}).Draw(d.t, "retentionBytes")
+	p.MinCompactionLag = event.Duration(rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second, time.Minute}).Draw(d.t, "lag"))
 	p.DeleteRetention = event.Duration(rapid.SampledFrom([]time.Duration{0, 3 * time.Second, time.Minute}).Draw(d.t, "deleteRetention"))
 	p.KeyFrom = rapid.SampledFrom([]string{"", "k", "l[0].k"}).Draw(d.t, "keyFrom")
 	return p

@@ -14,6 +14,7 @@ type overlay struct {
 	winners  rows[winnerKey, store.WinnerRow]
 	seen     rows[seenKey, store.SeenRow]
 	answered rows[[16]byte, store.AnsweredRow]
+	events   rows[uint64, store.EventRow] // by position, of topics that keep history
 }
 
 type winnerKey struct {
@@ -40,6 +41,7 @@ func (o *overlay) reset() {
 	o.winners.reset()
 	o.seen.reset()
 	o.answered.reset()
+	o.events.reset()
 }
 
 // begin starts to record what rollback would have to undo.
@@ -47,6 +49,7 @@ func (o *overlay) begin() {
 	o.winners.begin()
 	o.seen.begin()
 	o.answered.begin()
+	o.events.begin()
 }
 
 // rollback undoes what was set since begin.
@@ -54,6 +57,7 @@ func (o *overlay) rollback() {
 	o.winners.rollback()
 	o.seen.rollback()
 	o.answered.rollback()
+	o.events.rollback()
 }
 
 // rows is one kind of rows. A row of the zero value with present unset in the

@@ -173,7 +173,18 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 }
 
 func scans(p *eventlog.Proposal) bool {
-	return p.Kind == eventlog.KindTick || p.Kind == eventlog.KindControl && p.Control.Op == eventlog.OpRetire
+	switch c := &p.Control; {
+	case p.Kind == eventlog.KindTick:
+		return true
+	case p.Kind != eventlog.KindControl:
+		return false
+	case c.Op == eventlog.OpPutTopic:
+		// From here on superseded events are read to be kept, and those of the
+		// group before it are not in the overlay.
+		return c.Policy.MinCompactionLag > 0
+	default:
+		return c.Op == eventlog.OpRetire || c.Op == eventlog.OpCompact
+	}
 }
 
 // ErrRepeated is the cause of the refusal of a proposal that was applied before.

@@ -238,6 +238,10 @@ func retire(name string, to uint64) *eventlog.Proposal {
 	return &eventlog.Proposal{Kind: eventlog.KindControl, Topic: name, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: name, RetireTo: to}}
 }
 
+func compact(name string, to uint64) *eventlog.Proposal {
+	return &eventlog.Proposal{Kind: eventlog.KindControl, Topic: name, Control: eventlog.Control{Op: eventlog.OpCompact, Topic: name, RetireTo: to}}
+}
+
 func compacted() event.Policy {
 	p := event.DefaultPolicy()
 	p.CleanupPolicy = event.CleanupCompact

@@ -65,7 +65,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	s.t = t
 	commands := map[string]func() string{
 		"publish": s.publish, "batch": s.batch, "put-topic": s.putTopic, "delete-topic": s.deleteTopic,
-		"retire": s.retire, "tick": s.tick, "repeat": s.repeat, "group": s.begun, "commit": s.commit,
+		"retire": s.retire, "compact": s.compact, "tick": s.tick, "repeat": s.repeat, "group": s.begun, "commit": s.commit,
 		"configure": s.configure, "reopen": s.restart, "state": s.state, "guards": s.guards, "history": s.history, "figures": s.figures,
 		"digest": s.digestOf, "leaves": s.countLeaves, "rows": s.countRows,
 	}
@@ -207,7 +207,7 @@ func (s *script) entry(args []datadriven.CmdArg) eventlog.Entry {
 }
 
 // put-topic name=T [cleanup=delete|compact|(compact,delete)] [retention=7d|none]
-// [retention-bytes=N] [delete-retention=24h] [key-from=a.b] [require-hlc] [max-event-bytes=N]
+// [retention-bytes=N] [lag=0s] [delete-retention=24h] [key-from=a.b] [require-hlc] [max-event-bytes=N]
 func (s *script) putTopic() string {
 	policy := event.DefaultPolicy()
 	if cleanup := s.text("cleanup"); cleanup != "" {
@@ -222,6 +222,7 @@ func (s *script) putTopic() string {
 		policy.Retention = &d
 	}
 	policy.RetentionBytes = int64(s.number("retention-bytes", 0))
+	policy.MinCompactionLag = event.Duration(s.duration("lag", 0) * 1e6)
 	policy.DeleteRetention = event.Duration(s.duration("delete-retention", 24*time.Hour) * 1e6)
 	policy.KeyFrom = s.text("key-from")
 	policy.RequireHLC = s.data.HasArg("require-hlc")
@@ -239,6 +240,12 @@ func (s *script) deleteTopic() string { return s.propose(deleteTopic(s.text("nam
 // everything up to there is older than the topic's retention.
 func (s *script) retire() string {
 	return s.propose(retire(s.text("topic"), s.position(s.text("to"))), verdict)
+}
+
+// compact topic=T to=@9: what the cleaner proposes when it has found that what is
+// superseded up to there is older than the topic's lag.
+func (s *script) compact() string {
+	return s.propose(compact(s.text("topic"), s.position(s.text("to"))), verdict)
 }
 
 // tick to=90s
@@ -318,17 +325,24 @@ func (s *script) listWinners(found map[string]store.WinnerRow) string {
 	return orNothing(lines)
 }
 
-// history topic=T: the stored events, by position.
+// history topic=T: the stored events, by position, those that are kept although
+// they are superseded among them. Late is what was superseded on arrival.
 func (s *script) history() string {
 	lines := []string{}
 	t, _ := s.topic(s.text("topic"))
-	err := s.store.Events(t.Number, t.RetiredTo, ^uint64(0)-1, func(position uint64, row store.EventRow) (bool, error) {
+	err := s.store.AllEvents(&t, 0, ^uint64(0)-1, func(position uint64, row store.EventRow, superseded bool) (bool, error) {
 		line := fmt.Sprintf("@%d hlc=%s", position, stamp(row.HLC))
 		if len(row.Key) > 0 {
 			line += " key=" + string(row.Key)
 		}
 		if row.ExpiryMillis != 0 {
 			line += " expires=" + moment(row.ExpiryMillis)
+		}
+		if superseded {
+			line += " superseded"
+		}
+		if row.Flags&store.EventSuperseded != 0 {
+			line += " late"
 		}
 		lines = append(lines, line)
 		return true, nil
@@ -346,6 +360,9 @@ func (s *script) figures() string {
 		return "no topic"
 	}
 	line := fmt.Sprintf("events=%d keys=%d tombstones=%d last=@%d removed-to=@%d", t.Events, t.Keys, t.Tombstones, t.Last, t.RemovedTo)
+	if t.History > 0 {
+		line += fmt.Sprintf(" superseded=%d", t.History)
+	}
 	if s.data.HasArg("bytes") {
 		line += fmt.Sprintf(" bytes=%d", t.Retained)
 	}

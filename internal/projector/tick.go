@@ -79,8 +79,11 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 		key, tombstone = string(row.Key), row.Flags&store.EventTombstone != 0
 		return nil
 	})
-	if err != nil || !found {
-		return err // it was superseded
+	if err != nil {
+		return err
+	}
+	if !found {
+		return p.expireHistory(t, timer)
 	}
 	if !t.Policy.Compacts() {
 		p.batch.DeleteEvent(t.Number, timer.Position)
@@ -117,9 +120,11 @@ func (p *Projector) purge(t *topic, timer store.Timer) error {
 		return err
 	}
 	if winner.Flags&store.WinnerHidden == 0 {
-		p.batch.DeleteEvent(t.Number, timer.Position)
-		t.Events--
-		t.Retained -= uint64(winner.Size)
+		kept, err := p.young(t, &winner)
+		if err != nil {
+			return err
+		}
+		p.leave(t, &winner, kept)
 		t.RemovedTo = max(t.RemovedTo, timer.Position)
 	}
 	p.forget(t, timer.Key, &winner)

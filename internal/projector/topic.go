@@ -89,6 +89,8 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 		return p.deleteTopic(c.Topic), nil
 	case eventlog.OpRetire:
 		return nil, p.retire(c.Topic, c.RetireTo)
+	case eventlog.OpCompact:
+		return nil, p.compact(c.Topic, c.RetireTo)
 	}
 	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
 }
@@ -149,8 +151,8 @@ func unknownTopic(name string) *event.Error {
 	return event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name).With("topic")
 }
 
-// retireRowsMax bounds the rows that one retire entry may touch in a compacted
-// topic, and with them the time that apply is held up.
+// retireRowsMax bounds the rows that one retire or compact entry may touch in a
+// compacted topic, and with them the time that apply is held up.
 const retireRowsMax = 1000
 
 // retire removes everything up to a position that retention no longer keeps.
@@ -205,9 +207,15 @@ func (p *Projector) retireEvents(t *topic, to uint64) (reached uint64, err error
 // now on.
 func (p *Projector) retireKeys(t *topic, to uint64) (reached uint64, err error) {
 	rows := 0
-	err = p.store.Events(t.Number, t.RetiredTo, to, func(position uint64, row store.EventRow) (bool, error) {
+	err = p.store.AllEvents(&t.Topic, t.RetiredTo, to, func(position uint64, row store.EventRow, superseded bool) (bool, error) {
 		if !p.retirable(t, &row, t.Retained) {
 			return false, nil
+		}
+		reached = position
+		rows++
+		if superseded {
+			p.drop(t, &row)
+			return rows < retireRowsMax, nil
 		}
 		key := string(row.Key)
 		winner, ok, err := p.winner(t, key)
@@ -219,8 +227,6 @@ func (p *Projector) retireKeys(t *topic, to uint64) (reached uint64, err error) 
 			t.Events--
 			t.Retained -= uint64(winner.Size)
 		}
-		reached = position
-		rows++
 		return rows < retireRowsMax, nil
 	})
 	return reached, err

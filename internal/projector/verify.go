@@ -25,7 +25,8 @@ type Finding struct {
 // Tally counts the rows that were checked.
 type Tally struct {
 	Leaves     uint64
-	Events     uint64 // retained
+	Events     uint64 // retained, without History
+	History    uint64 // retained although they are superseded
 	Reclaim    uint64 // events that are gone, and whose space is not reclaimed yet
 	Winners    uint64
 	Seen       uint64
@@ -69,11 +70,15 @@ type verified struct {
 	figures    bool // its T row was found
 	events     uint64
 	retained   uint64
-	lastCount  uint64 // of its last event row
-	lastBytes  uint64
+	history    uint64
+	last       running // of its last event row
+	lastPast   running // of its last history row
 	keys       uint64
 	tombstones uint64
 }
+
+// running are the counts that grow from event to event.
+type running struct{ count, bytes uint64 }
 
 type timerAt struct {
 	topic    uint32
@@ -103,7 +108,7 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 		run  func() error
 	}{
 		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves},
-		{"timers", v.timers}, {"events", v.events}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
+		{"timers", v.timers}, {"events", v.events}, {"history", v.histories}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
 	} {
 		v.step, v.rows = step.name, 0
 		if err := step.run(); err != nil {

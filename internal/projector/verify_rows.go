@@ -67,9 +67,7 @@ func (v *verifier) events() error {
 // event checks one event. Its audit leaf proves that position, times and bytes
 // are those that were acknowledged.
 func (v *verifier) event(t *verified, e *store.EventAt) error {
-	bad := func(what, format string, args ...any) {
-		v.found(Finding{What: what, Topic: t.Name, Position: e.Position, Key: string(e.Key), Leaf: e.Leaf, HasLeaf: true, Explanation: sprintf(format, args...)})
-	}
+	bad := v.about(t, e)
 	if e.Position == 0 || e.Position > v.space.Position || e.Position > t.Last {
 		bad("position", "The event's position is beyond its topic's last, %d, or the space's, %d.", t.Last, v.space.Position)
 	}
@@ -84,21 +82,12 @@ func (v *verifier) event(t *verified, e *store.EventAt) error {
 	t.events++
 	t.retained += uint64(len(e.Members))
 	if e.Flags&store.EventSuperseded != 0 {
-		bad("flags", "The event was superseded when it was applied, and such an event is not stored.")
+		bad("flags", "The event was superseded when it was applied, and such an event is at most kept as history.")
 	}
-	if uint64(e.DataOffset)+uint64(e.DataLength) > uint64(len(e.Members)) {
-		bad("data", "The event's data is said to be at %d, %d bytes long, and the event has %d bytes.", e.DataOffset, e.DataLength, len(e.Members))
-	}
-	if e.HLC > t.HighestHLC || e.LogMillis > v.space.LogMillis {
-		bad("time", "The event's HLC %s is above its topic's highest, %s, or its log time is after the space's.", e.HLC, t.HighestHLC)
-	}
-	if e.Count <= t.lastCount || e.Bytes < t.lastBytes+uint64(len(e.Members)) || e.Count > t.Count || e.Bytes > t.Bytes {
-		bad("counters", "The event's running counts, %d events and %d bytes, do not fit between the last event's, %d and %d, and the topic's, %d and %d.", e.Count, e.Bytes, t.lastCount, t.lastBytes, t.Count, t.Bytes)
-	}
+	v.content(t, e, &t.last, bad)
 	if !t.Policy.Compacts() && e.Count <= t.Count-t.Events {
 		bad("figures", "The event is number %d of its topic, and the figures retain the last %d of %d.", e.Count, t.Events, t.Count)
 	}
-	t.lastCount, t.lastBytes = e.Count, e.Bytes
 	if e.ExpiryMillis != 0 && v.complete("timers") {
 		armed, err := v.in.HasTimer(store.Timer{DueMillis: e.ExpiryMillis, Topic: e.Topic, Position: e.Position, Kind: store.TimerExpire})
 		if err != nil {
@@ -113,12 +102,30 @@ func (v *verifier) event(t *verified, e *store.EventAt) error {
 
 type report func(what, format string, args ...any)
 
+// content checks what a stored event says by itself, and beside the one before.
+func (v *verifier) content(t *verified, e *store.EventAt, last *running, bad report) {
+	if uint64(e.DataOffset)+uint64(e.DataLength) > uint64(len(e.Members)) {
+		bad("data", "The event's data is said to be at %d, %d bytes long, and the event has %d bytes.", e.DataOffset, e.DataLength, len(e.Members))
+	}
+	if e.HLC > t.HighestHLC || e.LogMillis > v.space.LogMillis {
+		bad("time", "The event's HLC %s is above its topic's highest, %s, or its log time is after the space's.", e.HLC, t.HighestHLC)
+	}
+	if e.Count <= last.count || e.Bytes < last.bytes+uint64(len(e.Members)) || e.Count > t.Count || e.Bytes > t.Bytes {
+		bad("counters", "The event's running counts, %d events and %d bytes, do not fit between the last event's, %d and %d, and the topic's, %d and %d.", e.Count, e.Bytes, last.count, last.bytes, t.Count, t.Bytes)
+	}
+	*last = running{e.Count, e.Bytes}
+}
+
 // eventLeaf recomputes the event's audit leaf from its row.
 func (v *verifier) eventLeaf(t *verified, e *store.EventAt, bad report) error {
 	h := sha256.New()
 	h.Write(e.Salt[:])
 	h.Write(e.Members)
-	l := leaf{kind: leafEvent, position: e.Position, hlc: e.HLC, flags: Accepted, topic: t.Name, body: [32]byte(h.Sum(nil))}
+	outcome := Accepted
+	if e.Flags&store.EventSuperseded != 0 {
+		outcome = Superseded
+	}
+	l := leaf{kind: leafEvent, position: e.Position, hlc: e.HLC, flags: outcome, topic: t.Name, body: [32]byte(h.Sum(nil))}
 	want := sha256.Sum256(l.append(nil, e.Leaf, e.LogMillis))
 	got, ok, err := v.in.Leaf(e.Leaf)
 	switch {
@@ -157,6 +164,11 @@ func (v *verifier) eventKey(t *verified, e *store.EventAt, bad report) error {
 		id, _ = event.LookupJSON(object, "id")
 		source, _ = event.LookupJSON(object, "source")
 	}
+	return v.remembered(e, id, source, bad)
+}
+
+// remembered checks that a repetition of a stored event would be recognised.
+func (v *verifier) remembered(e *store.EventAt, id, source string, bad report) error {
 	// Only in the generation that is still open is it certain that the record
 	// must be there, and only for events after the tick that opened it. It may be
 	// that of a later event, where the window was made shorter meanwhile.

@@ -17,7 +17,8 @@ import (
 )
 
 // soundRig has rows of every kind: topics of both policies and a deleted one,
-// tombstones, hidden winners, timers, two generations, an idempotent request.
+// tombstones, hidden winners, timers, two generations, an idempotent request, and a
+// topic that keeps what is superseded.
 func soundRig(t *testing.T) *rig {
 	t.Helper()
 	settings := defaultSettings()
@@ -60,6 +61,12 @@ func soundRig(t *testing.T) *rig {
 	r.do(tick(now))
 	publish("log", "", event.Draft{Data: []byte("7")})
 	publish("state", "fresh", event.Draft{Data: []byte("8")})
+	past := compacted()
+	past.MinCompactionLag = event.Duration(time.Hour)
+	r.do(putTopic("past", past))
+	publish("past", "k", event.Draft{Data: []byte("9")})
+	publish("past", "k", event.Draft{Data: []byte("10")})
+	publish("past", "k", event.Draft{Data: []byte("11"), Extensions: map[string]any{"hlc": event.NewHLC(epoch, 0).String()}})
 	return r
 }
 
@@ -100,10 +107,10 @@ func TestVerifyFindsNothingInSoundRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := projector.Tally{Leaves: 13, Events: 6, Reclaim: 0, Winners: 4, Seen: 9, Answered: 1, Timers: 4, Minutes: 2, Topics: 3, Garbage: 1, Position: 9}
+	want := projector.Tally{Leaves: 17, Events: 7, History: 2, Reclaim: 0, Winners: 5, Seen: 12, Answered: 1, Timers: 4, Minutes: 2, Topics: 4, Garbage: 1, Position: 12}
 	got := tally
 	got.Chain, got.LogMillis, got.Settings = want.Chain, want.LogMillis, want.Settings
-	if got.Leaves != want.Leaves || got.Events != want.Events || got.Winners != want.Winners || got.Seen != want.Seen || got.Answered != want.Answered ||
+	if got.Leaves != want.Leaves || got.Events != want.Events || got.History != want.History || got.Winners != want.Winners || got.Seen != want.Seen || got.Answered != want.Answered ||
 		got.Timers != want.Timers || got.Minutes != want.Minutes || got.Topics != want.Topics || got.Garbage != want.Garbage || got.Position != want.Position {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
@@ -205,6 +212,46 @@ func winnerDamages() []damage {
 	}
 }
 
+// historyDamages are those to superseded events.
+func historyDamages() []damage {
+	change := func(how func(position *uint64, row *store.EventRow)) write {
+		return func(t *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("past")
+			position := uint64(10)
+			if _, err := r.store.HistoryEvent(info.Number, position, func(e store.EventRow) error {
+				e.Key, e.Members = slices.Clone(e.Key), slices.Clone(e.Members)
+				how(&position, &e)
+				b.SetHistory(info.Number, position, &e)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return []damage{
+		{"superseded event lost", "figures", "superseded events", func(_ *testing.T, r *rig, b *store.Batch) {
+			info, _ := r.topic("past")
+			b.DeleteHistory(info.Number, 10)
+		}},
+		{"superseded event added", "figures", "superseded events", change(func(position *uint64, _ *store.EventRow) { *position = 9 })},
+		{"superseded event changed", "leaf", "past", change(func(_ *uint64, e *store.EventRow) { e.Members[len(e.Members)-2] = '7' })},
+		{"superseded event beyond", "position", "past", change(func(position *uint64, _ *store.EventRow) { *position = 99 })},
+		{"superseded and a winner", "history", "and as a winner", change(func(position *uint64, _ *store.EventRow) { *position = 11 })},
+		{"superseded without a winner", "history", "no winner", change(func(_ *uint64, e *store.EventRow) { e.Key = []byte("other") })},
+		{"superseded and winning", "history", "does not win over it", change(func(_ *uint64, e *store.EventRow) { e.HLC += 1 << 20 })},
+		{"superseded counts", "counters", "past", change(func(_ *uint64, e *store.EventRow) { e.Bytes += 1 << 20 })},
+		{"superseded where nothing is", "history", "not compacted", func(t *testing.T, r *rig, b *store.Batch) {
+			number, row := eventRow(t, r, "log", 8)
+			b.SetHistory(number, 8, &row)
+		}},
+		{"superseded of no topic", "orphan", "history", func(t *testing.T, r *rig, b *store.Batch) {
+			_, row := eventRow(t, r, "log", 8)
+			b.SetHistory(77, 8, &row)
+		}},
+		{"compacted too far", "figures", "compaction went further", changeFigures("past", func(f *store.Figures) { f.CompactedTo = 99 })},
+	}
+}
+
 // topicDamages are those to topics, their figures and the marks of deleted ones.
 func topicDamages() []damage {
 	return []damage{
@@ -272,10 +319,10 @@ func otherDamages() []damage {
 		{"minute beyond", "minute", "Minute 1", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetMinute(1, 1000) }},
 		{"leaf changed", "chain", "changed", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(0, make([]byte, 32)) }},
 		{"leaf twice", "leaf_gap", "expected", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(1, make([]byte, 64)) }},
-		{"leaves beyond", "leaf_count", "counted", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(13, make([]byte, 32)) }},
-		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(13, make([]byte, 31)) }},
+		{"leaves beyond", "leaf_count", "counted", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(17, make([]byte, 32)) }},
+		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(17, make([]byte, 31)) }},
 		{"chain head", "chain", "changed", changeSpace(func(s *store.Space) { s.Chain[0]++ })},
-		{"leaf count", "leaf_count", "counted 14", changeSpace(func(s *store.Space) { s.Leaves++ })},
+		{"leaf count", "leaf_count", "counted 18", changeSpace(func(s *store.Space) { s.Leaves++ })},
 		{"position", "position", "beyond", changeSpace(func(s *store.Space) { s.Position = 5 })},
 	}
 }
@@ -283,7 +330,7 @@ func otherDamages() []damage {
 // TestVerifyFindsWhatDoesNotAgree: every way in which rows can contradict each
 // other is found, with its place.
 func TestVerifyFindsWhatDoesNotAgree(t *testing.T) {
-	for _, d := range slices.Concat(eventDamages(), winnerDamages(), topicDamages(), otherDamages()) {
+	for _, d := range slices.Concat(eventDamages(), historyDamages(), winnerDamages(), topicDamages(), otherDamages()) {
 		t.Run(d.name, func(t *testing.T) {
 			r := soundRig(t)
 			defer r.close()

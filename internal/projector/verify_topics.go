@@ -87,6 +87,8 @@ func (v *verifier) checkFigures(t *verified) {
 		{f.Last > v.space.Position, "the last event's position is beyond the space's"},
 		{f.RemovedTo > v.space.Position, "the last removal is beyond the space's last position"},
 		{f.RetiredTo > f.RemovedTo, "retention went further than the last removal"},
+		{f.CompactedTo > f.Last, "compaction went further than the last event"},
+		{f.History > f.Events, "more superseded events are retained than events"},
 		{f.Events > f.Count, "more events are retained than were ever applied"},
 		{f.Retained > f.Bytes, "more bytes are retained than were ever applied"},
 		{f.HighestHLC > v.space.HLC, "the highest HLC is above the space's"},
@@ -116,7 +118,7 @@ func (v *verifier) orphan(number uint32, position uint64, kind string) {
 // that is not compacted include events that expired, for their sizes are not
 // known any more; so they are an upper bound.
 func (v *verifier) compareFigures() {
-	if !v.complete("topics", "garbage", "figures", "events", "winners") || v.ctx.Err() != nil {
+	if !v.complete("topics", "garbage", "figures", "events", "history", "winners") || v.ctx.Err() != nil {
 		return
 	}
 	for _, number := range v.numbers() {
@@ -133,6 +135,7 @@ func (v *verifier) compareFigures() {
 		compacts := t.Policy.Compacts()
 		check("retained events", t.Events, t.events, compacts)
 		check("bytes", t.Retained, t.retained, compacts)
+		check("superseded events", t.History, t.history, true)
 		check("live keys", t.Keys, t.keys, true)
 		check("tombstones", t.Tombstones, t.tombstones, true)
 	}

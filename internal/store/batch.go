@@ -328,7 +328,7 @@ func (b *Batch) SetGarbage(topic uint32) {
 // DeleteTopicRows removes all rows under a topic number, and its garbage mark.
 // Deduplication records and timers go with their generation and due time.
 func (b *Batch) DeleteTopicRows(topic uint32) {
-	for _, prefix := range []byte{prefixEvent, prefixWinner} {
+	for _, prefix := range []byte{prefixEvent, prefixHistory, prefixWinner} {
 		start := appendUint32Key(nil, prefix, topic)
 		b.rows.deleteRange(start, successor(start))
 	}

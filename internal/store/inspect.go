@@ -193,7 +193,7 @@ func badKey(kind string, key []byte) error {
 	return Damagedf("the key %x is none of a row of kind %q", key, kind)
 }
 
-// EventAt is an E row.
+// EventAt is an E or an H row.
 type EventAt struct {
 	Topic    uint32
 	Position uint64
@@ -202,14 +202,16 @@ type EventAt struct {
 
 // Events walks the E rows. A row is valid during the call.
 func (in *Inspector) Events(each func(EventAt, error) error) error {
-	return walk(in, prefixEvent, func(key, value []byte) (e EventAt, err error) {
-		if len(key) != 1+4+8 {
-			return e, badKey("event", key)
-		}
-		e.Topic, e.Position = binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])
-		e.EventRow, err = DecodeEvent(value)
-		return e, err
-	}, each)
+	return walk(in, prefixEvent, decodeEventAt, each)
+}
+
+func decodeEventAt(key, value []byte) (e EventAt, err error) {
+	if len(key) != 1+4+8 {
+		return e, badKey("event", key)
+	}
+	e.Topic, e.Position = binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint64(key[5:])
+	e.EventRow, err = DecodeEvent(value)
+	return e, err
 }
 
 // WinnerAt is an S row.
@@ -394,7 +396,7 @@ func covers(it *pebble.Iterator, index uint64) bool {
 
 // Unknown walks the keys that are none of the keyspace's.
 func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
-	known := []byte{prefixEvent, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
+	known := []byte{prefixEvent, prefixHistory, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
 		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixMeta}
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)

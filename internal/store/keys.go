@@ -7,7 +7,8 @@ import "encoding/binary"
 // The keyspace. t is a topic's number (uint32), p a position (uint64); all
 // integers are big-endian, so that byte order is numeric order.
 //
-//	E t p             the event, see EventRow
+//	E t p             the event, see EventRow; of a compacted topic the winners
+//	H t p             an event that is superseded and kept for min_compaction_lag
 //	S t key           the winner of a key in a compacted topic, see WinnerRow
 //	D gen s t identity  what an event's id and source were answered with, in segment s, see SeenRow
 //	F gen s           the filter of a complete segment, see seenFilter
@@ -21,9 +22,11 @@ import "encoding/binary"
 //	M name            the space's own state
 //
 // Each E key is set once and deleted at most once, so that SingleDelete is
-// safe: Pebble elides the pair when it meets in a compaction.
+// safe: Pebble elides the pair when it meets in a compaction. An event that is
+// kept as history moves from E to H, and from there it goes in ranges.
 const (
 	prefixEvent    = 'E'
+	prefixHistory  = 'H'
 	prefixWinner   = 'S'
 	prefixSeen     = 'D'
 	prefixFilter   = 'F'

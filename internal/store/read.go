@@ -134,7 +134,11 @@ func (s *Store) Event(topic uint32, position uint64, use func(EventRow) error) (
 }
 
 func getEvent(r pebble.Reader, topic uint32, position uint64, use func(EventRow) error) (bool, error) {
-	return get(r, appendEventKey(nil, topic, position), func(b []byte) error {
+	return getEventRow(r, appendEventKey(nil, topic, position), use)
+}
+
+func getEventRow(r pebble.Reader, key []byte, use func(EventRow) error) (bool, error) {
+	return get(r, key, func(b []byte) error {
 		row, err := DecodeEvent(b)
 		if err != nil {
 			return err
@@ -224,8 +228,12 @@ func (s *Store) Events(topic uint32, after, to uint64, each func(position uint64
 	return events(s.db, topic, after, to, each)
 }
 
-func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, EventRow) (bool, error)) (err error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, after+1), UpperBound: appendEventKey(nil, topic, to+1)})
+func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, EventRow) (bool, error)) error {
+	return eventRows(r, appendEventKey(nil, topic, after+1), appendEventKey(nil, topic, to+1), each)
+}
+
+func eventRows(r pebble.Reader, lower, upper []byte, each func(uint64, EventRow) (bool, error)) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return readError(err)
 	}
@@ -235,7 +243,7 @@ func events(r pebble.Reader, topic uint32, after, to uint64, each func(uint64, E
 		if err != nil {
 			return err
 		}
-		more, err := each(binary.BigEndian.Uint64(it.Key()[5:]), row)
+		more, err := each(positionOf(it), row)
 		if err != nil || !more {
 			return err
 		}
@@ -283,13 +291,17 @@ func (v *View) Event(topic uint32, position uint64, use func(EventRow) error) (b
 
 // Positions calls each with the positions of a topic in (after, to], without
 // reading the events, until it returns false.
-func (v *View) Positions(topic uint32, after, to uint64, each func(position uint64) (more bool)) (err error) {
-	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, after+1), UpperBound: appendEventKey(nil, topic, to+1)})
+func (v *View) Positions(topic uint32, after, to uint64, each func(position uint64) (more bool)) error {
+	return positions(v.snapshot, appendEventKey(nil, topic, after+1), appendEventKey(nil, topic, to+1), each)
+}
+
+func positions(r pebble.Reader, lower, upper []byte, each func(position uint64) (more bool)) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 	if err != nil {
 		return readError(err)
 	}
 	defer func() { err = errors.Join(err, closeIterator(it)) }()
-	for ok := it.First(); ok && each(binary.BigEndian.Uint64(it.Key()[5:])); ok = it.Next() {
+	for ok := it.First(); ok && each(positionOf(it)); ok = it.Next() {
 	}
 	return nil
 }

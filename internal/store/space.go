@@ -73,19 +73,27 @@ type Figures struct {
 	HighestHLC event.HLC
 	Count      uint64 // events ever applied
 	Bytes      uint64 // bytes ever applied
-	Events     uint64 // retained events
+	Events     uint64 // retained events, superseded ones included
 	Retained   uint64 // bytes of retained events
 	Keys       uint64 // live keys of a compacted topic
 	Tombstones uint64
+	History    uint64 // retained events that are superseded
+	// CompactedTo is up to where the superseded ones are gone.
+	CompactedTo uint64
 }
 
+// figuresFormat begins the figures: rows of format 1 have no history.
+const figuresFormat = 2
+
 func (f *Figures) append(dst []byte) []byte {
-	dst = append(dst, rowFormat)
+	dst = append(dst, figuresFormat)
 	for _, v := range f.fields() {
 		dst = binary.BigEndian.AppendUint64(dst, *v)
 	}
 	dst = binary.BigEndian.AppendUint64(dst, uint64(f.Floor))
-	return binary.BigEndian.AppendUint64(dst, uint64(f.HighestHLC))
+	dst = binary.BigEndian.AppendUint64(dst, uint64(f.HighestHLC))
+	dst = binary.BigEndian.AppendUint64(dst, f.History)
+	return binary.BigEndian.AppendUint64(dst, f.CompactedTo)
 }
 
 func (f *Figures) fields() [9]*uint64 {
@@ -94,13 +102,17 @@ func (f *Figures) fields() [9]*uint64 {
 
 func decodeFigures(b []byte) (Figures, error) {
 	r := rowReader{b: b}
-	r.format()
+	format := r.byte()
+	r.failed = format != rowFormat && format != figuresFormat
 	var f Figures
 	for _, v := range f.fields() {
 		*v = r.uint64()
 	}
 	f.Floor = event.HLC(r.uint64())
 	f.HighestHLC = event.HLC(r.uint64())
+	if format == figuresFormat {
+		f.History, f.CompactedTo = r.uint64(), r.uint64()
+	}
 	return f, r.error("figures")
 }
 

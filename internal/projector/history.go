@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector
+
+import (
+	"bytes"
+
+	"signalbox/internal/store"
+)
+
+// young returns the row of a winner that is about to be superseded or purged, if
+// the topic keeps it as history; nil if it does not.
+func (p *Projector) young(t *topic, winner *store.WinnerRow) (kept *store.EventRow, err error) {
+	lag := t.Policy.MinCompactionLag.Std().Milliseconds()
+	if lag == 0 || winner.Flags&store.WinnerHidden != 0 {
+		return nil, nil
+	}
+	keep := func(row store.EventRow) error {
+		if row.LogMillis > p.space.LogMillis-lag {
+			row.Key, row.Members = bytes.Clone(row.Key), bytes.Clone(row.Members)
+			kept = &row
+		}
+		return nil
+	}
+	if row, ok := p.overlay.events.get(winner.Position); ok {
+		return kept, keep(row)
+	}
+	found, err := p.store.Event(t.Number, winner.Position, keep)
+	if err == nil && !found {
+		err = store.Damagedf("the winner at position %d of topic %q has no event", winner.Position, t.Name)
+	}
+	return kept, err
+}
+
+// leave takes a winner's event away: it becomes history, or it goes. Its row is
+// not hidden.
+func (p *Projector) leave(t *topic, winner *store.WinnerRow, kept *store.EventRow) {
+	p.batch.DeleteEvent(t.Number, winner.Position)
+	if kept != nil {
+		p.batch.SetHistory(t.Number, winner.Position, kept)
+		t.History++
+		return
+	}
+	t.Events--
+	t.Retained -= uint64(winner.Size)
+}
+
+// compact removes what is superseded and no longer younger than the topic's lag,
+// up to a position. The cleaner proposes it; what may go is decided here, from log
+// time. Readers have missed nothing by it.
+func (p *Projector) compact(name string, to uint64) error {
+	t := p.topics[name]
+	if t == nil || t.Deleted || t.History == 0 {
+		return nil
+	}
+	cutoff := p.space.LogMillis - t.Policy.MinCompactionLag.Std().Milliseconds()
+	rows := 0
+	err := p.store.Histories(t.Number, t.HistoryFrom(), to, func(position uint64, row store.EventRow) (bool, error) {
+		if row.LogMillis > cutoff {
+			return false, nil
+		}
+		p.drop(t, &row)
+		t.CompactedTo = position
+		rows++
+		return rows < retireRowsMax, nil
+	})
+	if rows > 0 {
+		p.touch(t)
+	}
+	return err
+}
+
+// drop takes a superseded event out of the figures.
+func (p *Projector) drop(t *topic, row *store.EventRow) {
+	t.History--
+	t.Events--
+	t.Retained -= uint64(len(row.Members))
+}
+
+// expireHistory removes a superseded event whose expirytime has come.
+func (p *Projector) expireHistory(t *topic, timer store.Timer) error {
+	if t.History == 0 || timer.Position <= t.HistoryFrom() {
+		return nil
+	}
+	found, err := p.store.HistoryEvent(t.Number, timer.Position, func(row store.EventRow) error {
+		p.drop(t, &row)
+		return nil
+	})
+	if err != nil || !found {
+		return err
+	}
+	p.batch.DeleteHistory(t.Number, timer.Position)
+	p.touch(t)
+	return nil
+}
