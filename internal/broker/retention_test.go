@@ -251,3 +251,44 @@ func TestStateOfALongDownload(t *testing.T) {
 		}
 	}
 }
+
+// TestHistoryGoesInPortions: what is superseded goes once it is older than the lag,
+// however much it is, and its space comes back.
+func TestHistoryGoesInPortions(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	x.put("a", func(p *event.Policy) {
+		p.CleanupPolicy, p.MinCompactionLag = event.CleanupCompact, event.Duration(time.Hour)
+	})
+	for round := range 3 {
+		for from := 0; from < 1000; from += 500 {
+			var batch []*event.Event
+			for i := range 500 {
+				key := fmt.Sprint(from + i)
+				batch = append(batch, x.draft(fmt.Sprint(round, "-", key), key, nil))
+			}
+			x.mustSend("a", batch...)
+		}
+	}
+	info, err := x.Topic("a")
+	if err != nil || info.Events != 3000 || info.Keys != 1000 {
+		t.Errorf("the topic is %+v, %v", info, err)
+	}
+	x.pass(time.Hour)
+	info, err = x.Topic("a")
+	if err != nil || info.Events != 1000 || info.Keys != 1000 || info.Oldest.Position != 0 {
+		t.Errorf("after the lag the topic is %+v, %v", info, err)
+	}
+	x.wantMetrics("signalbox_cleaner_compacted_events_total", "2000", "signalbox_retained_events", "1000")
+	in, err := x.Store().NewInspector()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := in.Histories(func(e eventAt, err error) error {
+		t.Errorf("position %d is left, %v", e.Position, err)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
