@@ -46,6 +46,9 @@ const (
 	CodePolicyImmutable Code = "policy_immutable"
 
 	CodeSignedUnsupported Code = "signed_unsupported"
+	CodeSchemaViolation   Code = "schema_violation"
+	CodeDataNotJSON       Code = "data_not_json"
+	CodePolicyChanged     Code = "policy_changed"
 
 	CodeCursorInvalid     Code = "cursor_invalid"
 	CodeCursorExpired     Code = "cursor_expired"

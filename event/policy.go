@@ -36,6 +36,9 @@ type Policy struct {
 	KeyFrom string
 	// RequireHLC refuses events that carry no hlc of their producer.
 	RequireHLC bool
+	// Schema is the JSON Schema (draft 2020-12) that data must satisfy, as JSON; ""
+	// means that there is none.
+	Schema string
 	// MaxEventBytes is the greatest [Event.WireBytes].
 	MaxEventBytes int
 }
@@ -90,6 +93,11 @@ func (p Policy) Validate() error {
 			return policyFault("key_from", "is not a path such as order.id")
 		}
 	}
+	if p.Schema != "" {
+		if _, ok := normalSchema([]byte(p.Schema)); !ok {
+			return schemaFault()
+		}
+	}
 	if p.MaxEventBytes < MinMaxEventBytes || p.MaxEventBytes > MaxMaxEventBytes {
 		return policyFault("max_event_bytes", "must be from 65536 to 16777216: events of 64 KiB always pass")
 	}
@@ -98,6 +106,10 @@ func (p Policy) Validate() error {
 
 // maxRetentionBytes is 1 PiB, which no disk has and every JSON number can say.
 const maxRetentionBytes = 1 << 50
+
+func schemaFault() *Error {
+	return policyFault("schema", "is not a JSON object of at most 65536 bytes without white space, nested at most 128 deep")
+}
 
 func policyFault(field, fault string) *Error {
 	return Errorf(CodePolicyInvalid, "The policy field %s %s.", field, fault).With(field)
@@ -127,7 +139,12 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		dst = appendString(dst, p.KeyFrom)
 	}
 	dst = strconv.AppendBool(append(dst, `,"require_hlc":`...), p.RequireHLC)
-	dst = append(dst, `,"signed":false`...)
+	dst = append(dst, `,"signed":false,"schema":`...)
+	if p.Schema == "" {
+		dst = append(dst, "null"...)
+	} else {
+		dst = append(dst, p.Schema...)
+	}
 	dst = strconv.AppendInt(append(dst, `,"max_event_bytes":`...), int64(p.MaxEventBytes), 10)
 	return append(dst, '}'), nil
 }
@@ -143,7 +160,8 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 }
 
 // ParsePolicy reads a policy. A field that is absent has its default; null means
-// unlimited for retention and retention_bytes, and none for key_from. A field that is unknown or
+// unlimited for retention and retention_bytes, and none for key_from
+// and schema. A field that is unknown or
 // comes twice is refused, because a policy that was not understood would lose data.
 func ParsePolicy(b []byte) (Policy, error) {
 	p := DefaultPolicy()
@@ -225,6 +243,14 @@ func (p *Policy) set(field string, v jsontext.Value) error {
 	case "require_hlc":
 		ok = v.Kind() == jsontext.KindTrue || v.Kind() == jsontext.KindFalse
 		p.RequireHLC = v.Kind() == jsontext.KindTrue
+	case "schema":
+		if isNull {
+			p.Schema = ""
+			return nil
+		}
+		if p.Schema, ok = normalSchema(v); !ok {
+			return schemaFault()
+		}
 	case "signed":
 		if v.Kind() == jsontext.KindTrue {
 			return Errorf(CodeSignedUnsupported, "Signatures are not verified yet, so `signed` cannot be true: the topic would take unsigned events all the same.").With(field)

@@ -55,6 +55,7 @@ func TestParsePolicy(t *testing.T) {
 		`{"delete_retention":null}`: "delete_retention", `{"delete_retention":"101y"}`: "delete_retention",
 		`{"retention_bytes":0}`: "retention_bytes", `{"retention_bytes":-1}`: "retention_bytes", `{"retention_bytes":"1"}`: "retention_bytes", `{"retention_bytes":1125899906842625}`: "retention_bytes", `{"retention_bytes":1.0}`: "retention_bytes",
 		`{"min_compaction_lag":null}`: "min_compaction_lag", `{"min_compaction_lag":"101y"}`: "min_compaction_lag", `{"min_compaction_lag":1}`: "min_compaction_lag",
+		`{"schema":true}`: "schema", `{"schema":"{}"}`: "schema", `{"schema":[]}`: "schema", `{"schema":{"a":1,"a":2}}`: "schema",
 		`{"signed":null}`: "signed", `{"signed":"true"}`: "signed",
 		`{"key_from":1}`: "key_from", `{"key_from":"a..b"}`: "key_from", `{"require_hlc":null}`: "require_hlc", `{"require_hlc":"true"}`: "require_hlc",
 		`{"max_event_bytes":65535}`: "max_event_bytes", `{"max_event_bytes":16777217}`: "max_event_bytes", `{"max_event_bytes":1e6}`: "max_event_bytes",
@@ -67,6 +68,38 @@ func TestParsePolicy(t *testing.T) {
 		if json.Unmarshal([]byte(in), new(event.Policy)) == nil && in != "null" {
 			t.Errorf("%s is accepted by encoding/json", in)
 		}
+	}
+}
+
+// TestSchemaIsTheSameText however it was written, and after it went through the
+// escapes of encoding/json, which the log and the store use.
+func TestSchemaIsTheSameText(t *testing.T) {
+	const normal = `{"pattern":"<a&b>é","enum":[1.50,null]}`
+	for _, in := range []string{normal, ` { "pattern" : "\u003ca\u0026b\u003e\u00e9" , "enum" : [ 1.50 , null ] } `} {
+		p, err := event.ParsePolicy([]byte(`{"schema":` + in + `}`))
+		if err != nil || p.Schema != normal || event.SchemaHash(in) != event.SchemaHash(normal) {
+			t.Errorf("%s is %s, %v", in, p.Schema, err)
+		}
+		stored, err := json.Marshal(struct{ Policy event.Policy }{p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct{ Policy event.Policy }
+		if err := json.Unmarshal(stored, &back); err != nil || !back.Policy.Equal(p) {
+			t.Errorf("%s came back as %+v, %v", stored, back, err)
+		}
+	}
+	if event.SchemaHash("") != [16]byte{} || event.SchemaHash("{}") == event.SchemaHash(normal) {
+		t.Error("two schemas have the same hash")
+	}
+	p := event.DefaultPolicy()
+	p.Schema = "{"
+	if e := wantCode(t, p.Validate(), event.CodePolicyInvalid); e.Field != "schema" {
+		t.Errorf("the field is %q", e.Field)
+	}
+	for _, in := range []string{strings.Repeat(`{"not":`, 129) + "{}" + strings.Repeat("}", 129), `{"title":` + quote(strings.Repeat("x", event.MaxSchemaBytes)) + `}`} {
+		_, err := event.ParsePolicy([]byte(`{"schema":` + in + `}`))
+		wantCode(t, err, event.CodePolicyInvalid)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -84,9 +85,9 @@ func (a *app) topicDeleteCommand() *cobra.Command {
 
 // topicSetFlags are the policy fields as flags.
 type topicSetFlags struct {
-	cleanup, retention, retentionBytes, lag, deleteRetention, keyFrom string
-	requireHLC                                                        bool
-	maxEventBytes                                                     byteSize
+	cleanup, retention, retentionBytes, lag, deleteRetention, keyFrom, schema string
+	requireHLC                                                                bool
+	maxEventBytes                                                             byteSize
 }
 
 func (a *app) topicSetCommand() *cobra.Command {
@@ -108,6 +109,7 @@ func (a *app) topicSetCommand() *cobra.Command {
 	fl.StringVar(&f.deleteRetention, "delete-retention", "", "`duration` for which the deletion of a key stays visible")
 	fl.StringVar(&f.keyFrom, "key-from", "", "`path` into the data, such as items[0].id, that gives the key of events whose attributes give none")
 	fl.BoolVar(&f.requireHLC, "require-hlc", false, "refuse events that their producer did not stamp")
+	fl.StringVar(&f.schema, "schema", "", "`file` with a JSON Schema (2020-12) that the data must keep to; \"none\" removes it")
 	fl.Var(&f.maxEventBytes, "max-event-bytes", "largest event that is accepted, such as 256KiB")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return a.topicSet(cmd, args[0], f) }
 	return cmd
@@ -184,6 +186,16 @@ func (f *topicSetFlags) apply(cmd *cobra.Command, p *event.Policy) error {
 	if given("require-hlc") {
 		p.RequireHLC = f.requireHLC
 	}
+	if given("schema") {
+		p.Schema = ""
+		if f.schema != "none" {
+			text, err := os.ReadFile(f.schema)
+			if err != nil {
+				return usagef("--schema: %w", err)
+			}
+			p.Schema = string(text)
+		}
+	}
 	if given("max-event-bytes") {
 		p.MaxEventBytes = int(min(uint64(f.maxEventBytes), event.MaxMaxEventBytes+1))
 	}
@@ -248,6 +260,7 @@ func (a *app) writeTopic(t client.TopicInfo, text bool) error {
 		{"delete retention", p.DeleteRetention},
 		{"key from", cmp.Or(oneLine(p.KeyFrom), "-")},
 		{"require hlc", p.RequireHLC},
+		{"schema", cmp.Or(oneLine(p.Schema), "-")},
 		{"max event bytes", size.String()},
 		{"events", t.Events},
 		{"bytes", t.Bytes},

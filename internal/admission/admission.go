@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package admission prepares events for the log. It does the expensive work
-// (encoding for delivery, hashing) on the caller's goroutine, and it may only
-// refuse early: it reads no state that depends on order, so what a topic's
-// policy asks is checked in apply.
+// (encoding for delivery, hashing, checking data against a schema) on the caller's
+// goroutine, and it may only refuse early: it reads no state that depends on order,
+// so what a topic's policy asks is decided in apply.
 //
-// It imports event and eventlog.
+// It imports event and eventlog, and for schemas jsonschema and jsontext.
 package admission
 
 import (

@@ -22,6 +22,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"signalbox/event"
+	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/filter"
@@ -98,6 +99,7 @@ type Broker struct {
 	log       *eventlog.Embedded
 	projector *projector.Projector // owned by the apply loop
 	dispatch  *dispatch.Dispatch
+	schemas   *admission.Schemas
 	disk      *diskWatch
 	refusals  *refusals
 	ready     probe
@@ -137,9 +139,10 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	}
 	b := &Broker{
 		options: o, logger: o.Logger, metrics: counted, began: time.Now(), store: s, projector: p,
-		clock: newLogClock(o.Clock, p.Space().LogMillis),
-		log:   eventlog.NewEmbedded(p.Space().Sequence),
-		disk:  newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
+		clock:   newLogClock(o.Clock, p.Space().LogMillis),
+		log:     eventlog.NewEmbedded(p.Space().Sequence),
+		schemas: admission.NewSchemas(),
+		disk:    newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}

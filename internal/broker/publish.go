@@ -91,12 +91,17 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 	case err != nil:
 		return nil, err
 	}
-	if err := b.disk.take(entries); err != nil {
-		return nil, err
-	}
 	proposal := &eventlog.Proposal{
 		Kind: eventlog.KindEvents, AdmittedMillis: now, Principal: p.Subject(),
 		Topic: req.Topic, Batch: req.Batch, Entries: entries,
+	}
+	if schema := b.dispatch.Schema(req.Topic); schema != "" {
+		if proposal.Schema, err = b.schemas.Check(schema, entries); err != nil {
+			return nil, err
+		}
+	}
+	if err := b.disk.take(entries); err != nil {
+		return nil, err
 	}
 	if req.IdempotencyKey != "" {
 		proposal.Idempotency = idempotency(p, req, entries)

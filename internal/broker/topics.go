@@ -102,10 +102,13 @@ func (b *Broker) checkControl(name string, c *eventlog.Control) error {
 	if event.ReservedTopic(name) {
 		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name).With("topic")
 	}
-	if c.Policy != nil {
-		return c.Policy.Validate()
+	if c.Policy == nil {
+		return nil
 	}
-	return nil
+	if err := c.Policy.Validate(); err != nil || c.Policy.Schema == "" {
+		return err
+	}
+	return b.schemas.Compile(c.Policy.Schema)
 }
 
 // probe remembers the last proof that the write path works.

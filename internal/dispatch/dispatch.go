@@ -168,6 +168,16 @@ func (d *Dispatch) Topic(name string) (store.Topic, error) {
 	return *v.info.Load(), nil
 }
 
+// Schema is the JSON Schema of a topic, "" if it has none.
+func (d *Dispatch) Schema(topic string) string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	if v := d.topics[topic]; v != nil {
+		return v.info.Load().Policy.Schema
+	}
+	return ""
+}
+
 // Oldest is the position of the cursor from which a reader gets everything
 // that a topic retains. A compacted topic retains winners of any age, however
 // far its removals have come.

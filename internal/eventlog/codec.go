@@ -24,6 +24,7 @@ const (
 	bitIfMatchAny
 	bitIfNoneMatch
 	bitIfMatch
+	bitSchema
 	bitsKnown = 1<<iota - 1
 )
 
@@ -68,6 +69,7 @@ func (p *Proposal) appendRequest(dst []byte) []byte {
 	set(p.Condition.IfMatchAny, bitIfMatchAny)
 	set(p.Condition.IfNoneMatch, bitIfNoneMatch)
 	set(p.Condition.IfMatch != nil, bitIfMatch)
+	set(p.Schema.Hash != [16]byte{}, bitSchema)
 	dst = append(dst, bits)
 	if p.Idempotency.Set {
 		dst = append(dst, p.Idempotency.Scope[:]...)
@@ -77,6 +79,21 @@ func (p *Proposal) appendRequest(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(len(p.Condition.IfMatch)))
 		for _, position := range p.Condition.IfMatch {
 			dst = binary.AppendUvarint(dst, position)
+		}
+	}
+	if p.Schema.Hash != [16]byte{} {
+		dst = p.Schema.appendBinary(dst)
+	}
+	return dst
+}
+
+func (c *SchemaCheck) appendBinary(dst []byte) []byte {
+	dst = append(dst, c.Hash[:]...)
+	dst = binary.AppendUvarint(dst, uint64(len(c.Faults)))
+	for _, f := range c.Faults {
+		dst = binary.AppendUvarint(dst, uint64(f.Entry))
+		for _, s := range []string{f.Pointer, f.Keyword, f.Text} {
+			dst = appendString(dst, s)
 		}
 	}
 	return dst
@@ -233,17 +250,36 @@ func (r *reader) request(p *Proposal) {
 		copy(p.Idempotency.Scope[:], r.take(16))
 		copy(p.Idempotency.Request[:], r.take(16))
 	}
-	if bits&bitIfMatch == 0 {
-		return
+	if bits&bitIfMatch != 0 {
+		p.Condition.IfMatch = make([]uint64, r.count())
+		for i := range p.Condition.IfMatch {
+			p.Condition.IfMatch[i] = r.uvarint()
+		}
 	}
-	count := r.uvarint()
-	if count > uint64(len(r.b)) {
+	if bits&bitSchema != 0 {
+		r.schema(&p.Schema)
+	}
+}
+
+// count is the length of a list whose entries take a byte or more each.
+func (r *reader) count() uint64 {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
 		r.failed = true
-		return
+		return 0
 	}
-	p.Condition.IfMatch = make([]uint64, count)
-	for i := range p.Condition.IfMatch {
-		p.Condition.IfMatch[i] = r.uvarint()
+	return n
+}
+
+func (r *reader) schema(c *SchemaCheck) {
+	copy(c.Hash[:], r.take(16))
+	if c.Hash == ([16]byte{}) {
+		r.failed = true
+	}
+	for n := r.count(); n > 0 && !r.failed; n-- {
+		f := SchemaFault{Entry: int(r.uint32())}
+		f.Pointer, f.Keyword, f.Text = r.string(), r.string(), r.string()
+		c.Faults = append(c.Faults, f)
 	}
 }
 

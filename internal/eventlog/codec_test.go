@@ -28,6 +28,7 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 		case eventlog.KindEvents:
 			p.Batch = rapid.Bool().Draw(t, "batch")
 			p.Condition = conditions().Draw(t, "condition")
+			p.Schema = schemaChecks().Draw(t, "schema")
 			if rapid.Bool().Draw(t, "idempotent") {
 				p.Idempotency = eventlog.Idempotency{Set: true, Scope: [16]byte(draw(t, 16)), Request: [16]byte(draw(t, 16))}
 			}
@@ -43,6 +44,22 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 }
 
 func draw(t *rapid.T, n int) []byte { return rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "bytes") }
+
+func schemaChecks() *rapid.Generator[eventlog.SchemaCheck] {
+	return rapid.Custom(func(t *rapid.T) (c eventlog.SchemaCheck) {
+		if rapid.Bool().Draw(t, "unchecked") {
+			return c
+		}
+		c.Hash[rapid.IntRange(0, 15).Draw(t, "at")] = 1
+		for range rapid.IntRange(0, 3).Draw(t, "faults") {
+			c.Faults = append(c.Faults, eventlog.SchemaFault{
+				Entry: rapid.IntRange(0, 999).Draw(t, "entry"), Pointer: rapid.String().Draw(t, "pointer"),
+				Keyword: rapid.String().Draw(t, "keyword"), Text: rapid.String().Draw(t, "text"),
+			})
+		}
+		return c
+	})
+}
 
 func conditions() *rapid.Generator[eventlog.Condition] {
 	return rapid.Custom(func(t *rapid.T) eventlog.Condition {
@@ -182,6 +199,7 @@ func FuzzDecodeProposal(f *testing.F) {
 		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: "a", RetireTo: 7}},
 		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpConfigure, Settings: &eventlog.Settings{FeatureLevel: 1}}},
 		{Kind: eventlog.KindEvents, Topic: "a", Entries: []eventlog.Entry{{ID: "1", Source: "/s", Members: []byte(`"data":1}`), DataOffset: 7, DataLength: 1}}},
+		{Kind: eventlog.KindEvents, Schema: eventlog.SchemaCheck{Hash: [16]byte{1}, Faults: []eventlog.SchemaFault{{Entry: 3, Pointer: "/a", Keyword: "type", Text: "is wrong"}}}},
 		{Kind: eventlog.KindEvents, Batch: true, Condition: eventlog.Condition{IfMatch: []uint64{1, 1 << 60}}, Idempotency: eventlog.Idempotency{Set: true}},
 	} {
 		f.Add(p.AppendBinary(nil))

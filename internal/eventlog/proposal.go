@@ -46,6 +46,7 @@ type Proposal struct {
 	Entries     []Entry
 	Idempotency Idempotency
 	Condition   Condition
+	Schema      SchemaCheck
 
 	// Of KindControl.
 	Control Control
@@ -112,6 +113,22 @@ type Condition struct {
 
 // Empty reports whether there is nothing to check.
 func (c Condition) Empty() bool { return !c.IfMatchAny && !c.IfNoneMatch && c.IfMatch == nil }
+
+// SchemaCheck says which JSON Schema the data of a request was checked against at
+// admission, and what breaks it. Whether that is the topic's schema is decided in
+// apply.
+type SchemaCheck struct {
+	Hash   [16]byte      // see event.SchemaHash; zero: nothing was checked
+	Faults []SchemaFault // at most one for each entry, in their order
+}
+
+// SchemaFault is how the data of an entry breaks a schema.
+type SchemaFault struct {
+	Entry   int    // index in the request
+	Pointer string // into data, a JSON Pointer
+	Keyword string // of the schema; "": it cannot be checked
+	Text    string // what is wrong, to be read after "The data at …"
+}
 
 // Control is a logged change of what apply consults.
 type Control struct {

@@ -22,13 +22,13 @@ func (p *Projector) events(proposal *eventlog.Proposal) (Result, error) {
 	undo := p.begin(proposal)
 	result := Result{Verdicts: make([]store.Verdict, 0, len(proposal.Entries))}
 	for i := range proposal.Entries {
-		verdict, refused, err := p.event(proposal, &proposal.Entries[i])
+		verdict, refused, err := p.event(proposal, i)
 		if err != nil {
 			return Result{}, err
 		}
 		if refused != nil {
 			p.rollback(undo)
-			if proposal.Batch {
+			if proposal.Batch && !refused.Code.Class().Retryable { // else the whole batch is to come again, as it is
 				refused = Aborted(i, refused)
 			}
 			p.refusalLeaf(proposal.Topic, string(refused.Code))
@@ -134,7 +134,8 @@ func (p *Projector) rollback(u *undo) {
 
 // event applies one event. The order of the checks is part of the protocol:
 // duplicate, policy, precondition, HLC.
-func (p *Projector) event(proposal *eventlog.Proposal, e *eventlog.Entry) (store.Verdict, *event.Error, error) {
+func (p *Projector) event(proposal *eventlog.Proposal, i int) (store.Verdict, *event.Error, error) {
+	e := &proposal.Entries[i]
 	t := p.topics[proposal.Topic]
 	if t != nil {
 		seen, ok, err := p.seen(t, e.Identity)
@@ -159,6 +160,9 @@ func (p *Projector) event(proposal *eventlog.Proposal, e *eventlog.Entry) (store
 		}
 	}
 	key, refused := checkPolicy(policy, e)
+	if refused == nil && policy.Schema != "" {
+		refused = checkSchema(t, proposal, i)
+	}
 	if refused != nil {
 		return store.Verdict{}, refused, nil
 	}

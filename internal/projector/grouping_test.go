@@ -80,8 +80,14 @@ func (d *drawn) policy() event.Policy {
 	p.RetentionBytes = rapid.SampledFrom([]int64{0, 0, 100, 500}).Draw(d.t, "retentionBytes")
 	p.MinCompactionLag = event.Duration(rapid.SampledFrom([]time.Duration{0, 0, 3 * time.Second, time.Minute}).Draw(d.t, "lag"))
 	p.DeleteRetention = event.Duration(rapid.SampledFrom([]time.Duration{0, 3 * time.Second, time.Minute}).Draw(d.t, "deleteRetention"))
+	p.Schema = d.schema()
 	p.KeyFrom = rapid.SampledFrom([]string{"", "k", "l[0].k"}).Draw(d.t, "keyFrom")
 	return p
+}
+
+// schema is that of most topics, none, as it is what most requests were checked for.
+func (d *drawn) schema() string {
+	return rapid.SampledFrom([]string{"", "", "", "", `{"type":"object"}`}).Draw(d.t, "schema")
 }
 
 func (d *drawn) events() *eventlog.Proposal {
@@ -93,6 +99,9 @@ func (d *drawn) events() *eventlog.Proposal {
 	}
 	for range count {
 		p.Entries = append(p.Entries, d.entry())
+	}
+	if p.Schema.Hash = event.SchemaHash(d.schema()); p.Schema.Hash != [16]byte{} && rapid.IntRange(0, 5).Draw(d.t, "broken") == 0 {
+		p.Schema.Faults = []eventlog.SchemaFault{{Entry: rapid.IntRange(0, count-1).Draw(d.t, "fault"), Pointer: "/k", Keyword: "const", Text: "is wrong"}}
 	}
 	if rapid.IntRange(0, 3).Draw(d.t, "idempotent") == 0 {
 		p.Idempotency = eventlog.Idempotency{Set: true, Scope: [16]byte{byte(rapid.IntRange(0, 2).Draw(d.t, "scope"))}}

@@ -44,6 +44,8 @@ type Projector struct {
 	topics   map[string]*topic
 	numbers  map[uint32]*topic
 	overlay  overlay
+	// schemaBytes are those of the schemas of all topics.
+	schemaBytes int
 
 	batch   *store.Batch  // of the current group
 	lookup  *store.Lookup // what was committed before the current group

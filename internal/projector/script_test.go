@@ -106,8 +106,9 @@ func (s *script) configure() string {
 
 // publish topic=T id=I [source=/s] [key=K] [subject=K] [hlc=90s:2] [at=90s]
 // [data=JSON] [text=T] [bytes=N] [dataref=U] [expires=90s] [bare] [idem=K]
-// [principal=P] [if-match=(*|@1,@2)] [if-none-match]
+// [principal=P] [if-match=(*|@1,@2)] [if-none-match] [checked=SCHEMA] [fault=/a]
 //
+// Checked is the schema that admission saw, and fault what it found to break it.
 // Without data, text or bytes the data is the id as a JSON string; bare is no data.
 func (s *script) publish() string {
 	p := s.events([]eventlog.Entry{s.entry(s.data.CmdArgs)})
@@ -122,6 +123,10 @@ func (s *script) publish() string {
 		}
 	}
 	p.Condition.IfNoneMatch = s.data.HasArg("if-none-match")
+	p.Schema.Hash = event.SchemaHash(s.text("checked"))
+	if s.data.HasArg("fault") {
+		p.Schema.Faults = []eventlog.SchemaFault{{Pointer: s.text("fault"), Keyword: "minimum", Text: "is too small"}}
+	}
 	return s.propose(p, verdict)
 }
 
@@ -225,6 +230,7 @@ func (s *script) putTopic() string {
 	policy.MinCompactionLag = event.Duration(s.duration("lag", 0) * 1e6)
 	policy.DeleteRetention = event.Duration(s.duration("delete-retention", 24*time.Hour) * 1e6)
 	policy.KeyFrom = s.text("key-from")
+	policy.Schema = s.text("schema")
 	policy.RequireHLC = s.data.HasArg("require-hlc")
 	policy.MaxEventBytes = int(s.number("max-event-bytes", event.DefaultMaxEventBytes))
 	if err := policy.Validate(); err != nil {

@@ -15,6 +15,7 @@ import (
 // topic is a topic in memory. Its row is written with the commit that changes it.
 type topic struct {
 	store.Topic
+	schema  [16]byte // event.SchemaHash of its policy's schema
 	touched bool
 }
 
@@ -22,6 +23,8 @@ type topic struct {
 func (t *topic) empty() bool { return t.Events == 0 && t.Keys == 0 && t.Tombstones == 0 }
 
 func (p *Projector) addTopic(t *topic) {
+	t.schema = event.SchemaHash(t.Policy.Schema)
+	p.schemaBytes += len(t.Policy.Schema)
 	p.topics[t.Name] = t
 	p.numbers[t.Number] = t
 }
@@ -46,7 +49,8 @@ func (p *Projector) ensure(name string, policy event.Policy) *topic {
 		t = &topic{Topic: store.Topic{Name: name, Number: p.space.TopicLast}}
 		p.addTopic(t)
 	}
-	t.Deleted, t.Policy = false, policy
+	t.Deleted = false
+	p.setPolicy(t, policy)
 	p.batch.SetName(&t.Topic)
 	p.touch(t)
 	return t
@@ -104,11 +108,14 @@ func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
 	if err := p.admissible(name); err != nil {
 		return err
 	}
+	if err := p.schemasFit(name, policy.Schema); err != nil {
+		return err
+	}
 	t := p.ensure(name, policy)
 	if field := fixed(t, &policy); field != "" && !t.empty() {
 		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` cannot change. Delete the topic first, or use another one.", name).With(field)
 	}
-	t.Policy = policy
+	p.setPolicy(t, policy)
 	p.batch.SetName(&t.Topic)
 	p.touch(t)
 	return nil
@@ -135,7 +142,8 @@ func (p *Projector) deleteTopic(name string) *event.Error {
 	p.batch.SetGarbage(t.Number)
 	delete(p.numbers, t.Number)
 	p.space.TopicLast++
-	t.Number, t.Deleted, t.Policy = p.space.TopicLast, true, event.DefaultPolicy()
+	t.Number, t.Deleted = p.space.TopicLast, true
+	p.setPolicy(t, event.DefaultPolicy())
 	t.Figures = store.Figures{
 		RemovedTo:  max(t.RemovedTo, t.Last),
 		Floor:      max(t.Floor, t.HighestHLC),

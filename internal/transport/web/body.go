@@ -17,8 +17,8 @@ const (
 	singleBytesMax = event.MaxMaxEventBytes
 	// batchBytesMax lets one such event travel in a batch with its framing.
 	batchBytesMax = singleBytesMax + 64<<10
-	// policyBytesMax stops policies that could only be nonsense.
-	policyBytesMax = 64 << 10
+	// policyBytesMax lets a policy carry the largest schema with white space.
+	policyBytesMax = 4 * event.MaxSchemaBytes
 	// heldBytesMax bounds what all requests together keep in memory, bodies
 	// and answers; beyond it they are refused as overload.
 	heldBytesMax = 256 << 20

@@ -40,11 +40,12 @@ func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
-	event.CodeTopicLimit:   "a million topics would take minutes; the projector's tests reach it",
-	event.CodeInternal:     "is for what was not foreseen",
-	event.CodeStoreDamaged: "the process does not serve a damaged store",
-	event.CodeStoreLocked:  "the process does not start",
-	event.CodeStoreFormat:  "the process does not start",
+	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
+	event.CodePolicyChanged: "a policy would have to change in the middle of a request; the projector's scripts reach it",
+	event.CodeInternal:      "is for what was not foreseen",
+	event.CodeStoreDamaged:  "the process does not serve a damaged store",
+	event.CodeStoreLocked:   "the process does not start",
+	event.CodeStoreFormat:   "the process does not start",
 
 	event.CodeOutboxFull:     "is an agent's, in package client",
 	event.CodeLedgerFull:     "is an agent's, in package client",
@@ -141,6 +142,14 @@ func refusedByState(clock *steppedClock) map[event.Code]refusal {
 		}},
 		event.CodePolicyInvalid:     {400, func(d *door) answer { return d.put("p", `{"retention":7}`) }},
 		event.CodeSignedUnsupported: {400, func(d *door) answer { return d.put("p", `{"signed":true}`) }},
+		event.CodeSchemaViolation: {422, func(d *door) answer {
+			d.put("p", `{"schema":{"properties":{"n":{"minimum":1}}}}`).want(d.t, 201)
+			return d.structured("p", ev("1", "", `"data":{"n":0}`))
+		}},
+		event.CodeDataNotJSON: {422, func(d *door) answer {
+			d.put("p", `{"schema":{}}`).want(d.t, 201)
+			return d.structured("p", ev("1", ""))
+		}},
 		event.CodePolicyImmutable: {409, func(d *door) answer {
 			first(d)
 			return d.put("s", "{}")

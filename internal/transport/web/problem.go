@@ -54,7 +54,7 @@ func statusOf(e *event.Error) int {
 // retryAfter is in seconds. It is short where the cause passes by itself.
 func retryAfter(c event.Code) int {
 	switch c {
-	case event.CodeOverloaded:
+	case event.CodeOverloaded, event.CodePolicyChanged:
 		return 1
 	case event.CodeShuttingDown:
 		return 5

@@ -267,7 +267,7 @@ func TestTopicsAreManaged(t *testing.T) {
 	// What curl -d says by itself is no reason to refuse a policy.
 	d.do(request{method: "PUT", path: "/v1/topics/curl", body: "{}", unchecked: true,
 		header: []string{"Content-Type: application/x-www-form-urlencoded"}}).want(t, 201)
-	d.put("x", strings.Repeat(" ", 65<<10)).refused(t, 413, "request_too_large")
+	d.put("x", strings.Repeat(" ", 257<<10)).refused(t, 413, "request_too_large")
 	d.put("$x", "").refused(t, 403, "topic_reserved")
 	d.put("a..b", "").refused(t, 400, "topic_invalid")
 }
