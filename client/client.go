@@ -3,6 +3,8 @@
 package client
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -21,13 +23,17 @@ const (
 	attemptTimeout = 30 * time.Second
 	// watchdogTimeout is three heartbeats: a stream that was silent for so long is dead, even if its socket is not.
 	watchdogTimeout = 45 * time.Second
+	// pingAfter is how long a connection of HTTP/2 is silent before it is asked whether it is still there, and how long
+	// the answer may take: together less than the watchdog.
+	pingAfter = 15 * time.Second
 )
 
 // Client talks to one broker. It is safe for concurrent use and needs no closing.
 type Client struct {
 	base     string // scheme, host and path prefix, without a trailing slash
 	http     *http.Client
-	clock    *Clock // nil: the broker stamps
+	roots    *x509.CertPool // nil: those of the system
+	clock    *Clock         // nil: the broker stamps
 	retry    Retry
 	attempt  time.Duration
 	watchdog time.Duration
@@ -40,6 +46,9 @@ type Option func(*Client)
 // WithHTTPClient sets the HTTP client, for TLS settings or a transport of one's own. Its Timeout must be 0: it would
 // cut every stream.
 func WithHTTPClient(h *http.Client) Option { return func(c *Client) { c.http = h } }
+
+// WithRootCAs makes the client trust these authorities, and no others, for https. It has no effect beside WithHTTPClient.
+func WithRootCAs(roots *x509.CertPool) Option { return func(c *Client) { c.roots = roots } }
 
 // WithClock makes the client stamp with a clock that it shares with others, or that continues a stored one. A nil clock
 // turns stamping off: the broker then stamps each event on arrival, which orders events by arrival.
@@ -75,7 +84,7 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 		o(c)
 	}
 	if c.http == nil {
-		c.http = newHTTPClient()
+		c.http = newHTTPClient(c.roots)
 	}
 	if c.http.Timeout != 0 {
 		return nil, fmt.Errorf("client: the HTTP client's Timeout of %s would cut every stream; use WithAttemptTimeout instead", c.http.Timeout)
@@ -92,8 +101,14 @@ func New(baseURL string, opts ...Option) (*Client, error) {
 
 // newHTTPClient follows no redirects: a broker never sends one, and a proxy that does (to a login page, say) must show
 // up as an error instead of swallowing events.
-func newHTTPClient() *http.Client {
+func newHTTPClient(roots *x509.CertPool) *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
+	if roots != nil {
+		t.TLSClientConfig = &tls.Config{RootCAs: roots}
+	}
+	// Over https it is HTTP/2, where all calls share a connection. One whose other end has vanished must not be handed
+	// to the next call again and again.
+	t.HTTP2 = &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingAfter}
 	t.MaxIdleConns = idleConnsMax
 	t.MaxIdleConnsPerHost = idleConnsMax
 	// Compression buffers: an event would wait for the ones behind it.

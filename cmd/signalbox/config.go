@@ -27,6 +27,14 @@ type Config struct {
 	// compared letter for letter, port included. Pages of the broker's own origin and programs always may.
 	AllowOrigin origins `key:"allow_origin" value:"origins" default:"" help:"origins, separated by commas, whose pages may open a WebSocket beside the broker's own"`
 
+	// The file with the broker's certificate in PEM form, with those of its issuers behind it. With it and tls_key the
+	// broker speaks https and HTTP/2, so that a browser is not held to six streams. Both files are read again when they
+	// change, at the next connection; while they do not fit each other the old pair stays in use.
+	TLSCert string `key:"tls_cert" value:"file" default:"" help:"certificate (PEM); with tls_key the broker speaks https"`
+
+	// The file with the key of tls_cert, in PEM form.
+	TLSKey string `key:"tls_key" value:"file" default:"" help:"key of the certificate (PEM)"`
+
 	// Events are refused (disk_full) while the volume of the data directory has less than this free; reading, deleting
 	// and reclaiming go on. The reserve must hold what has been accepted and is still to be written out, so less than
 	// 128MiB does not protect. 0 never refuses.
@@ -66,6 +74,8 @@ func (c *Config) validate() error {
 		return usagef("hlc_max_drift is %s and must be at least 1ms", c.HLCMaxDrift)
 	case c.DedupWindow < time.Second:
 		return usagef("dedup_window is %s and must be at least 1s", c.DedupWindow)
+	case (c.TLSCert == "") != (c.TLSKey == ""):
+		return usagef("tls_cert and tls_key belong together: give both or neither")
 	}
 	return checkLoopback(c.Listen)
 }

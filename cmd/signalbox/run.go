@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +39,7 @@ type stdio struct {
 type app struct {
 	stdio
 	url    string
+	ca     string
 	format string
 	json   bool
 	// started is set once a command's own work began.
@@ -80,6 +82,7 @@ func (a *app) root() *cobra.Command {
 	root.SetErr(a.err)
 	f := root.PersistentFlags()
 	f.StringVar(&a.url, "url", envOr("SIGNALBOX_URL", "http://127.0.0.1:8080"), "the broker's `URL`; the environment variable SIGNALBOX_URL sets the default")
+	f.StringVar(&a.ca, "ca", os.Getenv("SIGNALBOX_CA"), "`file` of certificates (PEM) to trust for an https URL in place of the system's; the environment variable SIGNALBOX_CA sets the default")
 	f.StringVar(&a.format, "format", "auto", "output as `text` or json; auto is text on a terminal and json elsewhere")
 	f.BoolVar(&a.json, "json", false, "the same as --format json: one JSON object per line")
 	for _, c := range []*cobra.Command{
@@ -161,11 +164,32 @@ func firstLine(s string) string {
 // client returns a client of the broker that the flags name. A person waits in front of a command, so it gives up after
 // a second; stamping is the broker's, because a command reads nothing that its events could be ordered after.
 func (a *app) client(opts ...client.Option) (*client.Client, error) {
+	roots, err := a.roots()
+	if err != nil {
+		return nil, err
+	}
 	return client.New(a.url, append([]client.Option{
+		client.WithRootCAs(roots),
 		client.WithClock(nil),
 		client.WithRetry(client.Retry{Attempts: 4}),
 		client.WithUserAgent("signalbox-cli"),
 	}, opts...)...)
+}
+
+// roots are the authorities that --ca names; nil for those of the system.
+func (a *app) roots() (*x509.CertPool, error) {
+	if a.ca == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(a.ca)
+	if err != nil {
+		return nil, usagef("--ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, usagef("--ca: %s has no certificate in PEM form", a.ca)
+	}
+	return pool, nil
 }
 
 // text reports whether to write for people rather than for programs.

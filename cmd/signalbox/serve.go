@@ -93,7 +93,11 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	server, err := web.New(web.Options{Broker: b, Logger: logger, Tracer: tracer, Processors: processors, Origins: c.AllowOrigin.list()})
+	secure, err := serverTLS(c.TLSCert, c.TLSKey, logger)
+	if err != nil {
+		return err
+	}
+	server, err := web.New(web.Options{Broker: b, Logger: logger, Tracer: tracer, Processors: processors, Origins: c.AllowOrigin.list(), TLS: secure})
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,11 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	if err != nil {
 		return fmt.Errorf("%w; another broker may be running there: stop it, or choose another address with --listen", err)
 	}
-	a.banner("http://"+listener.Addr().String(), c.Data)
+	scheme := "http://"
+	if secure != nil {
+		scheme = "https://"
+	}
+	a.banner(scheme+listener.Addr().String(), c.Data)
 	logger.Info("listening", "address", listener.Addr().String(), "data", c.Data, "head", b.Head().String())
 	if err := server.Serve(ctx, listener); err != nil {
 		return err

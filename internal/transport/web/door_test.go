@@ -113,7 +113,12 @@ func (l logTo) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (d *door) url(path string) string { return "http://" + d.addr + path }
+func (d *door) url(path string) string {
+	if d.opt.web.TLS != nil {
+		return "https://" + d.addr + path
+	}
+	return "http://" + d.addr + path
+}
 
 // answer is a whole answer.
 type answer struct {

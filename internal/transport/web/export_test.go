@@ -39,6 +39,9 @@ func (s *Server) OpenStreams() int {
 	return s.streams.open
 }
 
+// SharedRequests counts the requests on connections of HTTP/2.
+func (s *Server) SharedRequests() int64 { return s.shared.Load() }
+
 // Limits that tests go up to.
 const (
 	HeldBytesMax    = heldBytesMax

@@ -64,7 +64,8 @@ func (ls *lanes) accept(failed chan<- error) {
 			_ = conn.Close()
 			continue
 		}
-		if tcp, ok := conn.(*net.TCPConn); ok {
+		// Where there is TLS, nothing is answered without it.
+		if tcp, ok := conn.(*net.TCPConn); ok && ls.server.opt.TLS == nil {
 			go ls.run(tcp)
 		} else {
 			go ls.hand(conn)

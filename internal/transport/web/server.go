@@ -16,6 +16,7 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -60,6 +61,9 @@ type Options struct {
 	// MaxConns stops connections from using up the file descriptors, which
 	// the store could not survive. 10,000.
 	MaxConns int
+	// TLS is with what the door proves who it is. Nil: it does not, and speaks
+	// HTTP without encryption.
+	TLS *tls.Config
 	// Origins are the origins, such as https://console.example, whose pages may
 	// open a WebSocket beside those of the broker's own.
 	Origins []string
@@ -91,6 +95,7 @@ type Server struct {
 	streams   streams // event streams that left net/http
 	states    atomic.Int64
 	conns     atomic.Int64
+	shared    atomic.Int64 // requests on connections of HTTP/2
 	turns     turns
 	metrics   *metrics.Metrics
 	date      dateField
@@ -138,11 +143,22 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		ConnState:         s.countConn,
+		Protocols:         new(http.Protocols),
+		HTTP2:             s.http2(),
+		TLSConfig:         s.opt.TLS,
 	}
+	hs.Protocols.SetHTTP1(true)
 	lanes := newLanes(s, l)
+	serve := func() error { return hs.Serve(lanes) }
+	if s.opt.TLS == nil {
+		hs.Protocols.SetUnencryptedHTTP2(true) // for programs that know; browsers have no such thing
+	} else {
+		hs.Protocols.SetHTTP2(true)
+		serve = func() error { return hs.ServeTLS(lanes, "", "") }
+	}
 	failed := make(chan error, 2)
 	go lanes.accept(failed)
-	go func() { failed <- hs.Serve(lanes) }()
+	go func() { failed <- serve() }()
 	select {
 	case err := <-failed:
 		return err
@@ -172,6 +188,31 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return errors.Join(err, lanes.wait(last), s.streams.wait(last))
 }
 
+const (
+	// streamsPerConn is for a connection of HTTP/2. Browsers open no more than
+	// 100 or so; together they are bounded by MaxConns. A client that opens and
+	// resets them faster than they end (rapid reset) is cut off by net/http at four
+	// times as many.
+	streamsPerConn = 250
+	// uploadBytes is what one connection of HTTP/2 may have sent that nobody has
+	// read yet. It is not in the budget of bodies, so it is small.
+	uploadBytes = 256 << 10
+)
+
+// http2 bounds connections of HTTP/2 as those of HTTP/1 are: one that takes
+// nothing ends as a stalled reader does, and one on which nothing comes is asked
+// whether it is still there.
+func (s *Server) http2() *http.HTTP2Config {
+	return &http.HTTP2Config{
+		MaxConcurrentStreams:          streamsPerConn,
+		MaxReceiveBufferPerConnection: uploadBytes,
+		MaxReceiveBufferPerStream:     uploadBytes,
+		WriteByteTimeout:              s.opt.StallTimeout,
+		SendPingTimeout:               s.opt.Heartbeat,
+		PingTimeout:                   silenceMax * s.opt.Heartbeat,
+	}
+}
+
 // countConn counts the connections of net/http out. An event stream, which is
 // StateHijacked, counts itself out when it ends.
 func (s *Server) countConn(_ net.Conn, state http.ConnState) {
@@ -180,8 +221,16 @@ func (s *Server) countConn(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// ServeHTTP answers one request.
+// ServeHTTP answers one request. Those that share a connection are bounded as
+// connections are, and broken off for the same reason.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor > 1 {
+		defer s.shared.Add(-1)
+		if s.shared.Add(1) > int64(s.opt.MaxConns) {
+			s.metrics.HTTP.Dropped.Inc()
+			panic(http.ErrAbortHandler)
+		}
+	}
 	if err := checkRequest(r); err != nil {
 		s.problem(w, r, err)
 		return

@@ -233,20 +233,25 @@ func (t *tcpWire) send(b []byte) error {
 	}
 	t.blocks()
 	defer func() { _ = t.conn.SetWriteDeadline(time.Time{}) }() // an old one would fail the next write
-	for {
+	for len(b) > 0 {
 		if err := t.conn.SetWriteDeadline(time.Now().Add(t.stall)); err != nil {
 			return err
 		}
-		n, err := t.conn.Write(b)
-		if err == nil {
-			return nil
+		piece := b
+		if t.raw == nil { // TLS, which a deadline in the middle of a record ends for good
+			piece = b[:min(recordBytes, len(b))]
 		}
-		if b = b[n:]; n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		n, err := t.conn.Write(piece)
+		if b = b[n:]; err != nil && (n == 0 || !errors.Is(err, os.ErrDeadlineExceeded)) {
 			t.owe(b)
 			return err
 		}
 	}
+	return nil
 }
+
+// recordBytes is what a record of TLS has at most (RFC 8446, section 5.1).
+const recordBytes = 16 << 10
 
 // lingerTime is how long a stream that has ended waits for the other side to
 // close: closing first would destroy what is still on its way to it.
@@ -288,7 +293,14 @@ func (p *responseWire) Write(b []byte) error {
 	return err
 }
 
-func (p *responseWire) Flush() error          { return p.rc.Flush() }
+// Flush takes the deadline off again: in HTTP/2 one that passes while nothing is
+// written resets the stream.
+func (p *responseWire) Flush() error {
+	err := p.pacedWriter.end(nil)
+	p.due = time.Time{}
+	return err
+}
+
 func (p *responseWire) gone() <-chan struct{} { return p.done }
 
 func (p *responseWire) end(goodOrder bool) {

@@ -154,6 +154,10 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+func slogTo(l lines) *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelInfo}))
+}
+
 func TestRefusalIsLoggedForDebugging(t *testing.T) {
 	logged := make(lines, 16)
 	d := openDoor(t, func(o *doorOptions) {
