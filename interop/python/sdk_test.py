@@ -214,6 +214,10 @@ class Result(unittest.TextTestResult):
         super().stopTest(test)
 
 
-if __name__ == "__main__":
+def main():
     runner = unittest.TextTestRunner(stream=sys.stdout, verbosity=0, resultclass=Result)
     unittest.main(testRunner=runner)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,14 +15,14 @@ export class Broker {
 
   // start runs a broker on a data directory. Without a port it finds a free
   // one; a restart names the old one, so that clients find the broker again.
-  static async start(dir, port = 0) {
+  static async start(dir, port = 0, ...flags) {
     const b = new Broker();
     const log = openSync(logFile, "a");
-    b.#process = spawn(binary, ["serve", "--data", dir, "--listen", `127.0.0.1:${port}`], { stdio: ["ignore", "pipe", log] });
+    b.#process = spawn(binary, ["serve", "--data", dir, "--listen", `127.0.0.1:${port}`, ...flags], { stdio: ["ignore", "pipe", log] });
     closeSync(log);
     b.#exited = once(b.#process, "exit");
     for await (const line of createInterface({ input: b.#process.stdout })) {
-      const found = /http:\/\/127\.0\.0\.1:(\d+)/.exec(line);
+      const found = /https?:\/\/127\.0\.0\.1:(\d+)/.exec(line);
       if (found) {
         [b.url, b.port] = [found[0], Number(found[1])];
         b.#process.stdout.resume(); // the rest of the banner must not fill the pipe

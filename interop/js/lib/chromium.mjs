@@ -20,9 +20,9 @@ export class Chromium {
   #sent = 0;
   #events = []; // all that the browser told, in order
 
-  static async start() {
+  static async start(...more) {
     const c = new Chromium();
-    c.#process = spawn("chromium", [...flags, `--user-data-dir=${c.#profile}`, "about:blank"],
+    c.#process = spawn("chromium", [...flags, ...more, `--user-data-dir=${c.#profile}`, "about:blank"],
       { stdio: ["ignore", "ignore", "ignore", "pipe", "pipe"] });
     c.#read(c.#process.stdio[4]);
     c.version = (await c.send("Browser.getVersion")).product;
