@@ -57,7 +57,7 @@ def table(quick):
     t = "-dur 1s -warm 400ms" if quick else "-dur 4s -warm 1s"
     stored = 100_000 if quick else 500_000
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
-            catch_up(stored), replay(stored), idle(500 if quick else 2000)]
+            catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t)]
 
 
 def publish(number, n, t):
@@ -180,3 +180,10 @@ def idle(readers):
     return Row(
         9, "resident memory per idle SSE connection", "rss_kib_per_conn", " KiB", [job(j) for j in fan_jobs("")],
         [Versus("limit", must=32, reach=10), Versus("floor: net/http", "floor-fan"), Versus("Centrifugo", "centrifugo")], lower=True, info=True)
+
+
+def echo(t):
+    return Row(
+        10, "echo over WebSocket, 256 B, 100/s: publish → the event on the same socket, p50", "p50_us", " ms",
+        [Job("ours", "ours", f"echo -size 256 -rate 100 -url ws://{{addr}}/v1/topics/bench/events?cursor=now {t} {PID}")],
+        [Versus("limit", reach=1)], lower=True, scale=1e-3, info=True)
