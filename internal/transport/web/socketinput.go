@@ -11,12 +11,12 @@ import (
 
 // handle takes a message, on the goroutine that listens.
 func (v *socketVoice) handle(message []byte, held int) {
-	r := reply{held: held}
+	r := &reply{held: held}
 	var err error
 	if v.plain {
-		err = v.handleEvent(message, &r)
+		err = v.handleEvent(message, r)
 	} else {
-		err = v.handleMessage(message, &r)
+		err = v.handleMessage(message, r)
 	}
 	if err != nil {
 		r.refused = event.AsError(err)

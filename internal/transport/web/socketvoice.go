@@ -56,7 +56,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request, p reading) error
 	}
 	k.blocks = st.giveTurn
 	v := &socketVoice{socket: k, plain: protocol == protocolEvents, bound: p.window,
-		caller: identity.Anonymous(), path: r.URL.EscapedPath(), name: rand.Text(), replies: make(chan reply, pendingMax)}
+		caller: identity.Anonymous(), path: r.URL.EscapedPath(), name: rand.Text(), replies: make(chan *reply, pendingMax)}
 	if name, exact := p.request.Patterns[0].Exact(); exact && len(p.request.Patterns) == 1 {
 		v.topic = name
 	}
@@ -87,12 +87,12 @@ type socketVoice struct {
 	topic  string // of the URL; "" if it has several
 	path   string // of the URL
 
-	replies chan reply // from who listens to the stream, in order
-	first   *reply     // the next to be sent
-	scratch []byte     // of the message that is being made
-	name    string     // of this socket, in the ids of the broker's own events
-	said    int        // how many of them were sent
-	last    []byte     // cursor of the last event
+	replies chan *reply // from who listens to the stream, in order
+	first   *reply      // the next to be sent
+	scratch []byte      // of the message that is being made
+	name    string      // of this socket, in the ids of the broker's own events
+	said    int         // how many of them were sent
+	last    []byte      // cursor of the last event
 
 	bound   int           // events beyond the last acknowledgement; 0: no bound
 	unacked []uint64      // positions of the events sent and not acknowledged, in order
@@ -258,8 +258,7 @@ func (v *socketVoice) attend() error {
 	for {
 		if v.first == nil {
 			select {
-			case r := <-v.replies:
-				v.first = &r
+			case v.first = <-v.replies:
 			default:
 				return nil
 			}
