@@ -316,3 +316,15 @@ func TestRequestsOfHTTP2AreBounded(t *testing.T) {
 		t.Errorf("a sixth request was answered with %s", res.Status)
 	}
 }
+
+// A door with a certificate answers nothing without it, a publish least of all.
+func TestNothingIsTakenWithoutTLS(t *testing.T) {
+	d := openOver(t, "HTTP/2 over TLS")
+	body := ev("1", "")
+	_, _, head := d.raw("POST /v1/topics/a/events HTTP/1.1", "Host: "+d.addr, "Content-Type: application/cloudevents+json",
+		"Content-Length: "+strconv.Itoa(len(body)), "", body)
+	if !strings.HasPrefix(head, "HTTP/1.0 400 ") {
+		t.Errorf("it is answered with %s", head)
+	}
+	d.get("/v1/topics/a").refused(t, 404, "topic_unknown")
+}
