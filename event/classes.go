@@ -162,8 +162,8 @@ var classes = [...]struct {
 		"The Host header does not name this machine",
 		"Call the broker by localhost or a loopback address while no identity is configured."}},
 	{CodeOriginRefused, Class{403, exitCaller, false,
-		"Pages of this origin may not open a WebSocket",
-		"Open it from a page of the broker's own origin, or have the operator allow yours with --allow-origin."}},
+		"Pages of this origin may not do this",
+		"Use a program or a page of the broker's own origin; the operator can allow others to open a WebSocket with --allow-origin."}},
 	{CodeHandshakeInvalid, Class{400, exitCaller, false,
 		"The WebSocket handshake cannot be understood",
 		"Send the handshake of RFC 6455 over HTTP/1.1 and offer signalbox.v1 or cloudevents.json as subprotocol."}},
@@ -199,4 +199,7 @@ var classes = [...]struct {
 	{CodeJournalDamaged, Class{500, exitDamaged, false,
 		"A file of the agent is damaged",
 		"Keep the file for inspection and start with a new one, or, of an outbox, salvage what can still be read."}},
+	{CodeBackupInvalid, Class{500, exitDamaged, false,
+		"The backup cannot be used",
+		"Use another backup; one that is incomplete or damaged is not restored in part."}},
 }

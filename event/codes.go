@@ -79,6 +79,7 @@ const (
 	CodeOutboxFull     Code = "outbox_full"
 	CodeLedgerFull     Code = "ledger_full"
 	CodeJournalDamaged Code = "journal_damaged"
+	CodeBackupInvalid  Code = "backup_invalid"
 )
 
 // Class is what a code means at the doors of the broker.

@@ -5,19 +5,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
 )
-
-// progressEvery is how often verify says how far it is.
-const progressEvery = 500 * time.Millisecond
 
 func (a *app) verifyCommand() *cobra.Command {
 	var data string
@@ -41,13 +35,12 @@ func (a *app) verify(ctx context.Context, data string) error {
 	if err != nil {
 		return err
 	}
-	// A directory that does not exist has no damage; to say so would hide a misspelt name.
-	if info, err := os.Stat(data); err != nil {
-		return fmt.Errorf("%w; name the data directory with --data", err)
-	} else if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory; name the data directory with --data", data)
+	if err := existingDir(data); err != nil {
+		return err
 	}
-	report, err := broker.Verify(ctx, data, nil, a.progress())
+	m := a.meter()
+	report, err := broker.Verify(ctx, data, nil, m.checking())
+	m.clear()
 	if err != nil {
 		return err
 	}
@@ -63,36 +56,19 @@ func (a *app) verify(ctx context.Context, data string) error {
 	return err
 }
 
-// progress returns a function that says now and then how far a verification is: on a terminal, over the same line.
-func (a *app) progress() func(broker.VerifyProgress) {
-	var (
-		mu   sync.Mutex
-		last = time.Now()
-	)
-	start, end := "", "\n"
-	if isTerminal(a.err) {
-		start, end = "\r\x1b[K", ""
-	}
+// checking returns a function that says now and then how far a verification is.
+func (m *meter) checking() func(broker.VerifyProgress) {
 	return func(p broker.VerifyProgress) {
-		mu.Lock()
-		defer mu.Unlock()
-		if time.Since(last) < progressEvery {
-			return
-		}
-		last = time.Now()
 		of := ""
 		if p.Total > 0 {
 			of = fmt.Sprintf(" of %d", p.Total)
 		}
-		fmt.Fprintf(a.err, "%schecking %s: %d%s%s", start, p.Step, p.Done, of, end)
+		m.say("checking %s: %d%s", p.Step, p.Done, of)
 	}
 }
 
 // writeReport prints a report for people.
 func (a *app) writeReport(r broker.VerifyReport) {
-	if isTerminal(a.err) {
-		fmt.Fprint(a.err, "\r\x1b[K")
-	}
 	var counts []string
 	for _, c := range r.Counts {
 		counts = append(counts, fmt.Sprintf("%d %s", c.N, c.What))

@@ -50,6 +50,10 @@ type Options struct {
 	// given out since the backup will be given out again, to other events, so
 	// the log gets a new incarnation: every older cursor is foreign.
 	Restored bool
+	// KeepSettings leaves what is configured in the log as it is, for upkeep
+	// that does not know how the broker is configured. MaxDrift and DedupWindow
+	// have no effect then, but on a log that is new.
+	KeepSettings bool
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
 	// Fatal is called when the state on disk is no longer known; it must end
@@ -107,6 +111,9 @@ type Broker struct {
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
 
+	upkeep   sync.Mutex      // held by a backup or a compaction
+	cleanNow chan chan error // asks the cleaner for a thorough pass
+
 	draining     chan struct{}
 	drainOnce    sync.Once
 	stop         chan struct{}  // closed by Close
@@ -144,6 +151,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		schemas: admission.NewSchemas(),
 		disk:    newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
+		cleanNow: make(chan chan error),
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}
 	b.refusals = newRefusals(b)
@@ -174,10 +182,12 @@ func (b *Broker) configure() error {
 	if !b.projector.Configured() || b.options.Restored {
 		want.IncarnationName = newIncarnation()
 	}
-	want.FeatureLevel = projector.FeatureLevel
-	want.MaxDriftMillis = b.options.MaxDrift.Milliseconds()
-	want.DedupMillis = b.options.DedupWindow.Milliseconds()
-	want.TopicsMax, want.TimersPerTick = topicsMax, timersPerTick
+	if !b.projector.Configured() || !b.options.KeepSettings {
+		want.FeatureLevel = projector.FeatureLevel
+		want.MaxDriftMillis = b.options.MaxDrift.Milliseconds()
+		want.DedupMillis = b.options.DedupWindow.Milliseconds()
+		want.TopicsMax, want.TimersPerTick = topicsMax, timersPerTick
+	}
 	if want == b.projector.Settings() {
 		return nil
 	}
@@ -247,6 +257,7 @@ func (b *Broker) Close() error {
 		b.background.Wait()
 		b.log.Close()
 		<-b.applyStopped
+		b.upkeep.Lock() // for good
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
 		b.closeErr = errors.Join(b.store.Flush(ctx), b.store.Close())

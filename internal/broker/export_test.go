@@ -44,3 +44,6 @@ func (b *Broker) Clean() error {
 
 // Store is the broker's store.
 func (b *Broker) Store() *store.Store { return b.store }
+
+// Settings are those that the log has.
+func (b *Broker) Settings() eventlog.Settings { return b.projector.Settings() }

@@ -67,15 +67,21 @@ func (b *Broker) cleanLoop() {
 	every := time.NewTicker(b.options.CleanEvery)
 	defer every.Stop()
 	for {
+		var done chan error // of a compaction, which wants everything
 		select {
 		case <-b.stop:
 			return
 		case <-every.C:
+		case done = <-b.cleanNow:
 		}
+		c.thorough = done != nil
 		began := time.Now()
 		err := c.clean()
 		b.metrics.Cleaner.Seconds.Add(time.Since(began).Seconds())
 		b.metrics.Cleaner.Passes.Inc()
+		if done != nil {
+			done <- err
+		}
 		if err != nil && !errors.Is(err, context.Canceled) {
 			b.logger.Error("cleaning failed", "err", err)
 			b.options.Fatal(err.Error())
@@ -93,6 +99,7 @@ type cleaner struct {
 	next      map[uint32]check     // by topic number
 	reclaimed map[uint32]reclaimed // by topic number
 	pending   bool                 // deletions may still be in the memtable
+	thorough  bool                 // also reclaim what is not worth it
 }
 
 // check is when a topic's oldest event will be old enough, if its retention

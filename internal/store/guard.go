@@ -24,8 +24,12 @@ import (
 // then syncs the directory. A file system may make these durable in any order.
 // A power cut could leave a marker without its manifest, or no marker at all,
 // and with it a directory that does not open.
+//
+// Only the data directory itself is guarded: what fails below it, in a
+// checkpoint, is the error of whoever wanted it.
 type guardFS struct {
 	vfs.FS
+	dir    string
 	fatalf func(format string, args ...any)
 	retry  func(err error)
 	opened *atomic.Bool // until then a file that cannot be made is Open's error
@@ -51,8 +55,8 @@ func (fs guardFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory)
 // OpenDir opens a directory, to be synced.
 func (fs guardFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || !fs.within(fs.PathJoin(name, "file")) {
+		return f, err
 	}
 	return &guardedFile{File: f, name: name, failed: fs.fatal}, nil
 }
@@ -70,6 +74,11 @@ func (fs guardFS) Remove(name string) error {
 // Unwrap lets Pebble find the file system beneath.
 func (fs guardFS) Unwrap() vfs.FS { return fs.FS }
 
+// within reports whether a file is in the data directory, and not below it.
+func (fs guardFS) within(name string) bool {
+	return fs.PathDir(name) == fs.PathDir(fs.PathJoin(fs.dir, "file"))
+}
+
 func (fs guardFS) marker(name string) bool { return strings.HasPrefix(fs.PathBase(name), "marker.") }
 
 // sync makes the entries of the directory durable that a file is in.
@@ -85,6 +94,8 @@ func (fs guardFS) sync(name string) error {
 func (fs guardFS) guard(name string, f vfs.File, err error) (vfs.File, error) {
 	base, failed := fs.PathBase(name), fs.fatal
 	switch {
+	case !fs.within(name):
+		return f, err
 	case strings.HasSuffix(base, ".log"), strings.HasPrefix(base, "MANIFEST-"):
 	case strings.HasSuffix(base, ".sst"):
 		failed = fs.again

@@ -31,7 +31,13 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 		return nil, noData(o.Dir)
 	}
 	options.Lock = lock
-	db, err := openPebble(o.Dir, options)
+	if !o.ReadOnly {
+		err = removeCheckpoint(o.FS, o.Dir) // of a process that was killed
+	}
+	var db *pebble.DB
+	if err == nil {
+		db, err = openPebble(o.Dir, options)
+	}
 	if err != nil {
 		err = openError(o.Dir, err)
 		if lock != nil {
@@ -39,8 +45,8 @@ func open(o Options, options *pebble.Options) (*Store, error) {
 		}
 		return nil, err
 	}
-	s := &Store{db: db, lock: lock}
-	if o.found != nil { // an Inspector reports what it cannot load
+	s := &Store{db: db, lock: lock, fs: o.FS, dir: o.Dir}
+	if o.ReadOnly { // nothing is applied, and an Inspector reports what it cannot load
 		return s, nil
 	}
 	if s.seen, err = loadSeenFilter(db); err != nil {

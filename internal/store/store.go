@@ -73,6 +73,8 @@ type Options struct {
 type Store struct {
 	db   *pebble.DB
 	lock *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
+	fs   vfs.FS
+	dir  string
 	seen *seenFilter
 	// batches are empty ones to be used again.
 	batches sync.Pool
@@ -93,7 +95,7 @@ func Open(o Options) (*Store, error) {
 	logger := &pebbleLogger{slog: o.Logger, fatal: o.Fatal}
 	var opened atomic.Bool
 	options := &pebble.Options{
-		FS:                          guardFS{o.FS, logger.Fatalf, o.Retry, &opened},
+		FS:                          guardFS{o.FS, o.Dir, logger.Fatalf, o.Retry, &opened},
 		Logger:                      logger,
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                memtableBytes,

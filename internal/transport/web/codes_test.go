@@ -50,6 +50,7 @@ var unreachable = map[event.Code]string{
 	event.CodeOutboxFull:     "is an agent's, in package client",
 	event.CodeLedgerFull:     "is an agent's, in package client",
 	event.CodeJournalDamaged: "is an agent's, in package client",
+	event.CodeBackupInvalid:  "a backup is read by the command that restores it",
 }
 
 // refusal is a request that is refused with the code it is listed under.

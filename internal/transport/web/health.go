@@ -59,6 +59,9 @@ GET    /v1/topics                       all topics
 GET    /v1/topics/{topic}               policy and figures; PUT sets, DELETE removes
 GET    /v1/readers                      which open readers are behind
 
+POST   /v1/admin/backup                 a consistent copy of everything, as a tar archive
+POST   /v1/admin/compact                reclaim disk now; NDJSON says how far it is
+
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do
 GET    /healthz, /readyz                is it alive, does it accept publishes

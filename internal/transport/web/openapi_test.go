@@ -41,7 +41,7 @@ var contract = sync.OnceValues(func() (*openapi3.T, routers.Router) {
 		b, err := io.ReadAll(body)
 		return string(b), err
 	}
-	for _, mediaType := range []string{"text/event-stream", "application/x-ndjson", "text/markdown"} {
+	for _, mediaType := range []string{"text/event-stream", "application/x-ndjson", "application/x-tar", "text/markdown"} {
 		openapi3filter.RegisterBodyDecoder(mediaType, asText)
 	}
 	return doc, router

@@ -42,6 +42,8 @@ func table() []route {
 		{"PUT", "/v1/topics/{topic}", nil, (*Server).putTopic},
 		{"DELETE", "/v1/topics/{topic}", nil, (*Server).deleteTopic},
 		{"GET", "/v1/readers", nil, (*Server).listReaders},
+		{"POST", "/v1/admin/backup", nil, (*Server).backup},
+		{"POST", "/v1/admin/compact", nil, (*Server).compact},
 		{"GET", "/healthz", nil, (*Server).healthz},
 		{"GET", "/readyz", nil, (*Server).readyz},
 		{"GET", "/metrics", nil, (*Server).exposition},

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/internal/backup"
+	"signalbox/internal/broker"
+)
+
+func (d *door) takeBackup() (answer, backup.Entries) {
+	d.t.Helper()
+	a := d.do(request{method: http.MethodPost, path: "/v1/admin/backup"})
+	a.want(d.t, 200)
+	return a, backup.ReadTar(context.Background(), bytes.NewReader(a.body))
+}
+
+// TestRestoredLogRefusesOldCursorsOnEveryDoor: what was published after the backup is gone, its positions are given out
+// again, and a reader that had them is told so instead of being handed other events.
+func TestRestoredLogRefusesOldCursorsOnEveryDoor(t *testing.T) {
+	d := openDoor(t)
+	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
+	d.structured("s", ev("1", "k", someData)).want(t, 200)
+	a, entries := d.takeBackup()
+	d.structured("s", ev("2", "k", someData)).want(t, 200)
+	old := d.get("/v1/topics/s/events").header.Get("Signalbox-Cursor")
+	d.stop()
+
+	restored := filepath.Join(t.TempDir(), "restored")
+	m, err := backup.WriteDir(backup.Target{FS: vfs.Default, Dir: restored}, entries, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eq(t, "the cursor of the manifest", m.Cursor, a.header.Get("Signalbox-Cursor"))
+	eq(t, "the announced length", a.header.Get("Signalbox-Backup-Bytes"), strconv.FormatInt(m.Bytes, 10))
+	e := openDoor(t, func(o *doorOptions) { o.dir, o.broker = restored, broker.Options{Restored: true} })
+	e.structured("s", ev("other", "k", someData)).want(t, 200) // it takes position 2
+	for name, ask := range map[string]func() answer{
+		"poll":                     func() answer { return e.get("/v1/topics/s/events?cursor=" + old) },
+		"poll by Last-Event-ID":    func() answer { return e.get("/v1/topics/s/events", "Last-Event-ID: "+old) },
+		"long poll":                func() answer { return e.get("/v1/topics/s/events?wait=1&cursor=" + old) },
+		"poll of several topics":   func() answer { return e.get("/v1/events?topics=s&cursor=" + old) },
+		"cursor within the backup": func() answer { return e.get("/v1/topics/s/events?cursor=" + m.Cursor) },
+	} {
+		a := ask()
+		if a.status != http.StatusGone || !strings.Contains(string(a.body), `"code":"cursor_foreign"`) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	stream := e.follow("/v1/topics/s/events", "Last-Event-ID: "+old)
+	block := <-stream.messages
+	for !block.hasData && block.lastID == "" && block.name == "message" { // the blocks before, with a comment and the retry
+		block = <-stream.messages
+	}
+	if block.name != "signalbox.reset" || !strings.Contains(block.data, `"code":"cursor_foreign"`) || block.lastID != "" {
+		t.Errorf("SSE: %+v", block)
+	}
+}
+
+// TestBackupIsRefusedToPagesOfOtherSites: they could not read it, but make the broker busy with it.
+func TestBackupIsRefusedToPagesOfOtherSites(t *testing.T) {
+	d := openDoor(t)
+	for _, path := range []string{"/v1/admin/backup", "/v1/admin/compact"} {
+		d.do(request{method: http.MethodPost, path: path, header: []string{"Origin: https://example.com"}}).refused(t, 403, "origin_refused")
+		d.do(request{method: http.MethodPost, path: path, header: []string{"Sec-Fetch-Site: cross-site"}}).refused(t, 403, "origin_refused")
+		d.do(request{method: http.MethodPost, path: path, header: []string{"Sec-Fetch-Site: same-origin"}}).want(t, 200)
+	}
+}
+
+func TestCompactionSaysHowFarItIs(t *testing.T) {
+	d := openDoor(t)
+	d.fill("a", 20)
+	a := d.do(request{method: http.MethodPost, path: "/v1/admin/compact"})
+	a.want(t, 200)
+	lines := strings.Split(strings.TrimSpace(string(a.body)), "\n")
+	if len(lines) < 2 || !strings.HasPrefix(lines[0], `{"step":1,"steps":`) || !strings.HasPrefix(lines[len(lines)-1], `{"done":true,"before_bytes":`) {
+		t.Errorf("the answer is %q", lines)
+	}
+	eq(t, "events", d.count("a"), 20)
+}
