@@ -111,6 +111,8 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	}
 	a.banner(scheme+listener.Addr().String(), c.Data)
 	logger.Info("listening", "address", listener.Addr().String(), "data", c.Data, "head", b.Head().String())
+	notify("READY=1", logger)
+	defer context.AfterFunc(ctx, func() { notify("STOPPING=1", logger) })()
 	if err := server.Serve(ctx, listener); err != nil {
 		return err
 	}

@@ -136,7 +136,23 @@ func Open(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	b.notePlace()
 	return b, nil
+}
+
+// notePlace warns of a directory that is a copy of another, and takes it for
+// the original from now on.
+func (b *Broker) notePlace() {
+	if b.options.FS != nil {
+		return // not the machine's files
+	}
+	if copied, _ := store.Copied(b.options.Dir); copied && !b.options.Restored {
+		b.logger.Warn("the data directory was copied since a broker last had it open; if the original went on after that, stop this broker and start it once with --restored",
+			"data", b.options.Dir)
+	}
+	if err := store.MarkPlace(b.options.Dir); err != nil {
+		b.logger.Warn("it cannot be noted that this data directory is the original", "err", err)
+	}
 }
 
 func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error) {

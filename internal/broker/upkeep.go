@@ -319,7 +319,7 @@ func (c *cleaner) sweep(t *store.Topic, done *uint64, to uint64, rows func(uint3
 	bytes := uint64(0)
 	err = rows(t.Number, *done, to, func(_ uint64, row store.EventRow) (bool, error) {
 		bytes += uint64(len(row.Members))
-		swept = bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
+		swept = c.thorough || bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
 		return !swept, nil
 	})
 	if err != nil {
