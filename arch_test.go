@@ -72,7 +72,7 @@ var layers = []layer{
 	{dir: "internal/projector", may: []string{"event", "internal/eventlog", "internal/store"},
 		tests: []string{"github.com/cockroachdb/pebble/v2"},
 		why:   "a function of log and state: anything else it could ask would break replay"},
-	{dir: "internal/dispatch", may: []string{"event", "internal/filter", "internal/metrics", "internal/store", "internal/projector"},
+	{dir: "internal/dispatch", may: []string{"event", "internal/eventlog", "internal/filter", "internal/metrics", "internal/store", "internal/projector"},
 		tests: []string{"internal/eventlog", "github.com/cockroachdb/pebble/v2"},
 		why:   "reads what the projector made durable and holds only what may be lost; it proposes nothing"},
 	{dir: "internal/admission", may: []string{"event", "internal/identity", "internal/eventlog",

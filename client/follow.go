@@ -33,6 +33,9 @@ type FollowOptions struct {
 	// from, or an error, which ends the follower. It may call State and hand the state to the agent before it returns
 	// the state's cursor. Nil ends the follower with the reset's error; see also [ResetToOldest].
 	OnReset func(context.Context, *Reset) (event.Cursor, error)
+	// Agent is this follower's name, a URI-reference as in the source of its events: others see it on $presence. "" shows
+	// a connection without a name.
+	Agent string
 	// OnRetry is told why a stream ended and when the next try follows. It is for logs; nil is fine. Err is nil when the
 	// broker ended the stream in good order.
 	OnRetry func(err error, wait time.Duration)
@@ -203,8 +206,8 @@ func (f *follower) block(ctx context.Context, b block, yield func(Item, error) b
 			return permanent{err}
 		}
 	case b.HasData && b.Event == "":
-		// A proxy that replays a buffer must not show an event twice.
-		if f.started && cursor.Incarnation == f.cursor.Incarnation && cursor.Position <= f.cursor.Position {
+		// A proxy that replays a buffer must not show an event twice. Those of ephemeral topics have no id.
+		if b.HasID && f.started && cursor.Incarnation == f.cursor.Incarnation && cursor.Position <= f.cursor.Position {
 			return nil
 		}
 		ev, err := event.DecodeDelivered(b.Data)
@@ -267,6 +270,9 @@ func (f *follower) url() string {
 	}
 	if f.opts.Filter != "" {
 		q.Set("filter", f.opts.Filter)
+	}
+	if f.opts.Agent != "" {
+		q.Set("agent", f.opts.Agent)
 	}
 	if !f.started {
 		switch o := f.opts; {

@@ -30,7 +30,8 @@ type Item struct {
 	Kind ItemKind
 	// Cursor is where to resume once this item is dealt with.
 	Cursor event.Cursor
-	// Event is set for ItemEvent.
+	// Event is set for ItemEvent. One of an ephemeral topic has no position and moves no cursor: on each connection the
+	// last value of each key comes first, and a key that is not among them by ItemSynced has none.
 	Event *event.Event
 	// LogTime is set for ItemSynced: the log's time at the cursor.
 	LogTime time.Time

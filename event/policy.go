@@ -16,8 +16,16 @@ const (
 	CleanupCompactDelete = "compact,delete"
 )
 
+// What becomes of a topic's events.
+const (
+	DurabilityDurable   = "durable"   // they are in the log before they are acknowledged
+	DurabilityEphemeral = "ephemeral" // they are in memory only, for whoever is connected
+)
+
 // Policy is how a topic keeps its events.
 type Policy struct {
+	// Durability is one of the two above.
+	Durability string
 	// CleanupPolicy is one of the three above: keep by age and size, keep the
 	// last event of each key, or both.
 	CleanupPolicy string
@@ -47,12 +55,16 @@ type Policy struct {
 func DefaultPolicy() Policy {
 	week := 7 * Day
 	return Policy{
+		Durability:      DurabilityDurable,
 		CleanupPolicy:   CleanupDelete,
 		Retention:       &week,
 		DeleteRetention: Day,
 		MaxEventBytes:   DefaultMaxEventBytes,
 	}
 }
+
+// Ephemeral reports whether the topic's events are kept in memory only.
+func (p Policy) Ephemeral() bool { return p.Durability == DurabilityEphemeral }
 
 // Compacts reports whether the topic keeps a state.
 func (p Policy) Compacts() bool { return p.CleanupPolicy != CleanupDelete }
@@ -71,6 +83,15 @@ func (p Policy) Equal(q Policy) bool {
 
 // Validate reports the first field that is out of its range.
 func (p Policy) Validate() error {
+	if p.Durability != DurabilityDurable && p.Durability != DurabilityEphemeral {
+		return policyFault("durability", `is not "durable" or "ephemeral"`)
+	}
+	if p.Ephemeral() && p.CleanupPolicy != CleanupDelete {
+		return policyFault("cleanup_policy", `must be left at "delete" on an ephemeral topic, which keeps the last event of each key in any case`)
+	}
+	if p.Ephemeral() && p.RetentionBytes != 0 {
+		return policyFault("retention_bytes", "must be left out on an ephemeral topic, whose memory the broker bounds")
+	}
 	switch p.CleanupPolicy {
 	case CleanupDelete, CleanupCompact, CleanupCompactDelete:
 	default:
@@ -146,6 +167,7 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 		dst = append(dst, p.Schema...)
 	}
 	dst = strconv.AppendInt(append(dst, `,"max_event_bytes":`...), int64(p.MaxEventBytes), 10)
+	dst = appendString(append(dst, `,"durability":`...), p.Durability)
 	return append(dst, '}'), nil
 }
 
@@ -208,6 +230,8 @@ func (p *Policy) set(field string, v jsontext.Value) error {
 	isNull := v.Kind() == jsontext.KindNull
 	ok := true
 	switch field {
+	case "durability":
+		p.Durability, ok = jsonString(v)
 	case "cleanup_policy":
 		p.CleanupPolicy, ok = jsonString(v)
 	case "retention":

@@ -31,8 +31,9 @@ func TestPolicyDefaults(t *testing.T) {
 func TestParsePolicy(t *testing.T) {
 	hour := event.Duration(time.Hour)
 	for in, want := range map[string]event.Policy{
-		`{"cleanup_policy":"compact","retention":null,"delete_retention":"0s","key_from":"order.id","require_hlc":true,"signed":false,"max_event_bytes":65536}`:                         {CleanupPolicy: "compact", KeyFrom: "order.id", RequireHLC: true, MaxEventBytes: 65536},
-		`{"cleanup_policy":"compact,delete","retention":"60m","retention_bytes":1048576,"min_compaction_lag":"60m","delete_retention":"1h","key_from":null,"max_event_bytes":16777216}`: {CleanupPolicy: "compact,delete", Retention: &hour, RetentionBytes: 1 << 20, MinCompactionLag: hour, DeleteRetention: hour, MaxEventBytes: 16 << 20},
+		`{"cleanup_policy":"compact","retention":null,"delete_retention":"0s","key_from":"order.id","require_hlc":true,"signed":false,"max_event_bytes":65536}`:                         {Durability: "durable", CleanupPolicy: "compact", KeyFrom: "order.id", RequireHLC: true, MaxEventBytes: 65536},
+		`{"cleanup_policy":"compact,delete","retention":"60m","retention_bytes":1048576,"min_compaction_lag":"60m","delete_retention":"1h","key_from":null,"max_event_bytes":16777216}`: {Durability: "durable", CleanupPolicy: "compact,delete", Retention: &hour, RetentionBytes: 1 << 20, MinCompactionLag: hour, DeleteRetention: hour, MaxEventBytes: 16 << 20},
+		`{"durability":"ephemeral","key_from":"unit","retention":"1h","delete_retention":"1h"}`:                                                                                         {Durability: "ephemeral", CleanupPolicy: "delete", KeyFrom: "unit", Retention: &hour, DeleteRetention: hour, MaxEventBytes: 256 << 10},
 	} {
 		got, err := event.ParsePolicy([]byte(in))
 		if err != nil || !got.Equal(want) {
@@ -59,6 +60,7 @@ func TestParsePolicy(t *testing.T) {
 		`{"signed":null}`: "signed", `{"signed":"true"}`: "signed",
 		`{"key_from":1}`: "key_from", `{"key_from":"a..b"}`: "key_from", `{"require_hlc":null}`: "require_hlc", `{"require_hlc":"true"}`: "require_hlc",
 		`{"max_event_bytes":65535}`: "max_event_bytes", `{"max_event_bytes":16777217}`: "max_event_bytes", `{"max_event_bytes":1e6}`: "max_event_bytes",
+		`{"durability":"ephemeral","retention_bytes":1048576}`: "retention_bytes", `{"durability":"volatile"}`: "durability", `{"durability":null}`: "durability", `{"durability":"ephemeral","cleanup_policy":"compact"}`: "cleanup_policy",
 		`{"max_event_bytes":"65536"}`: "max_event_bytes", `{"max_event_bytes":-1}`: "max_event_bytes", `{"max_event_bytes":null}`: "max_event_bytes",
 	} {
 		_, err := event.ParsePolicy([]byte(in))

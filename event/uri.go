@@ -8,6 +8,15 @@ import "bytes"
 // accepts spaces, quotes and bytes above ASCII, which the grammar does not, and
 // allocates.
 
+// CheckSource reports whether text can be the source of an event: a
+// URI-reference that is not empty.
+func CheckSource(text string) error {
+	if text == "" || !isURIReference([]byte(text)) {
+		return invalid(nameSource, "is not a URI-reference (RFC 3986)")
+	}
+	return nil
+}
+
 // uriClass marks the characters of RFC 3986 appendix A.
 type uriClass uint8
 

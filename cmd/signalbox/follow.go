@@ -28,6 +28,7 @@ type followFlags struct {
 	onReset    string
 	untilSync  bool
 	count      int
+	agent      string
 }
 
 func (a *app) followCommand() *cobra.Command {
@@ -58,6 +59,7 @@ func (a *app) followCommand() *cobra.Command {
 	fl.StringVar(&f.onReset, "on-reset", "fail", "when events are gone that were not seen yet: `fail`, oldest (go on with what is left) or state (print the state, then go on)")
 	fl.BoolVar(&f.untilSync, "until-synced", false, "end once everything that exists is printed")
 	fl.IntVar(&f.count, "count", 0, "end after this many events; 0 is never")
+	fl.StringVar(&f.agent, "agent", "", "`name` under which others see you with \"signalbox presence\": a URI-reference such as /agents/beta")
 	cmd.MarkFlagsMutuallyExclusive("cursor", "after-id")
 	return cmd
 }
@@ -132,7 +134,7 @@ func (a *app) followed(item client.Item, f *followFlags, text bool, seen *int) (
 
 // options translates the flags.
 func (f *followFlags) options() (client.FollowOptions, error) {
-	o := client.FollowOptions{View: f.view, Filter: f.filter, EventID: f.afterID}
+	o := client.FollowOptions{View: f.view, Filter: f.filter, EventID: f.afterID, Agent: f.agent}
 	start := f.cursor
 	if f.cursorFile != "" {
 		b, err := os.ReadFile(f.cursorFile)

@@ -242,6 +242,10 @@ func (a *app) writeReceipt(r event.Receipt, text bool) error {
 	if !text {
 		return writeJSON(a.out, r)
 	}
-	_, err := fmt.Fprintf(a.out, "%s  %s  %s  id %s\n", r.Outcome, r.Cursor, oneLine(r.Topic), oneLine(r.ID))
+	at := "-" // on an ephemeral topic
+	if r.Position != 0 {
+		at = r.Cursor.String()
+	}
+	_, err := fmt.Fprintf(a.out, "%s  %s  %s  id %s\n", r.Outcome, at, oneLine(r.Topic), oneLine(r.ID))
 	return err
 }

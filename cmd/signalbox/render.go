@@ -43,7 +43,11 @@ func writeEvent(w io.Writer, ev *event.Event, text bool) error {
 	if ev.Superseded() {
 		mark = "  (superseded)"
 	}
-	_, err := fmt.Fprintf(w, "@%d  %s  %s  %s  %s  %s  %s%s\n", ev.Position(), oneLine(ev.Topic()),
+	position := "-" // of an ephemeral topic
+	if ev.Position() != 0 {
+		position = fmt.Sprintf("@%d", ev.Position())
+	}
+	_, err := fmt.Fprintf(w, "%s  %s  %s  %s  %s  %s  %s%s\n", position, oneLine(ev.Topic()),
 		time.UnixMilli(ev.HLC().Millis()).Format("2006-01-02 15:04:05.000"),
 		oneLine(ev.Type()), oneLine(key), oneLine(ev.Source()), dataLine(ev), mark)
 	return err

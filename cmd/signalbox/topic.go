@@ -34,7 +34,7 @@ func (a *app) topicListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "list",
 		Short:   "List the topics",
-		Long:    "List the topics by name, with their cleanup policy and figures.",
+		Long:    "List the topics by name, with how they keep their events and figures.",
 		Example: "  signalbox topic list",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -85,9 +85,9 @@ func (a *app) topicDeleteCommand() *cobra.Command {
 
 // topicSetFlags are the policy fields as flags.
 type topicSetFlags struct {
-	cleanup, retention, retentionBytes, lag, deleteRetention, keyFrom, schema string
-	requireHLC                                                                bool
-	maxEventBytes                                                             byteSize
+	durability, cleanup, retention, retentionBytes, lag, deleteRetention, keyFrom, schema string
+	requireHLC                                                                            bool
+	maxEventBytes                                                                         byteSize
 }
 
 func (a *app) topicSetCommand() *cobra.Command {
@@ -96,12 +96,16 @@ func (a *app) topicSetCommand() *cobra.Command {
 		Use:   "set TOPIC",
 		Short: "Set the policy of a topic, and create the topic if need be",
 		Long: "Set the policy of a topic, and create the topic if need be. Fields that are not named keep their value.\n" +
-			"Durations are such as 90s, 15m, 24h or 7d. Whether a topic is compacted, and where its keys come from, can only be\n" +
-			"changed while it is empty.",
-		Example: compactedExample + "  signalbox topic set hello --retention 30d --retention-bytes 10GiB",
-		Args:    cobra.ExactArgs(1),
+			"Durations are such as 90s, 15m, 24h or 7d. Whether a topic is compacted or ephemeral, and where its keys come\n" +
+			"from, can only be changed while it is empty.\n\n" +
+			"An ephemeral topic is for presence, progress and telemetry: its events are never written, go to whoever is connected,\n" +
+			"and the last of each key is kept in memory until its expiry or the retention is over.",
+		Example: compactedExample + "  signalbox topic set hello --retention 30d --retention-bytes 10GiB\n" +
+			"  signalbox topic set fleet.load --durability ephemeral --retention 10m",
+		Args: cobra.ExactArgs(1),
 	}
 	fl := cmd.Flags()
+	fl.StringVar(&f.durability, "durability", "", "`durable` or ephemeral (in memory only)")
 	fl.StringVar(&f.cleanup, "cleanup-policy", "", "`policy`: delete (keep by age and size), compact (keep the last event per key) or compact,delete")
 	fl.StringVar(&f.retention, "retention", "", "keep events for this `duration`; \"unlimited\" keeps them for ever")
 	fl.StringVar(&f.retentionBytes, "retention-bytes", "", "keep this `size` of the newest events, such as 10GiB; \"unlimited\" keeps them all")
@@ -144,6 +148,9 @@ func currentPolicy(ctx context.Context, c *client.Client, name string) (event.Po
 // apply sets the fields whose flags were given.
 func (f *topicSetFlags) apply(cmd *cobra.Command, p *event.Policy) error {
 	given := cmd.Flags().Changed
+	if given("durability") {
+		p.Durability = f.durability
+	}
 	if given("cleanup-policy") {
 		p.CleanupPolicy = f.cleanup
 	}
@@ -225,11 +232,19 @@ func (a *app) writeTopics(ts []client.TopicInfo, text bool) error {
 		return nil
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TOPIC\tCLEANUP\tEVENTS\tKEYS\tBYTES\tHEAD")
+	fmt.Fprintln(w, "TOPIC\tKEEPS\tEVENTS\tKEYS\tBYTES\tHEAD")
 	for _, t := range ts {
-		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\n", oneLine(t.Name), t.Policy.CleanupPolicy, t.Events, t.Keys, t.Bytes, t.Head)
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\n", oneLine(t.Name), keeps(&t.Policy), t.Events, t.Keys, t.Bytes, t.Head)
 	}
 	return w.Flush()
+}
+
+// keeps is how a topic keeps its events, in a word.
+func keeps(p *event.Policy) string {
+	if p.Ephemeral() {
+		return p.Durability
+	}
+	return p.CleanupPolicy
 }
 
 func (a *app) writeTopic(t client.TopicInfo, text bool) error {
@@ -253,6 +268,7 @@ func (a *app) writeTopic(t client.TopicInfo, text bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	for _, row := range [][2]any{
 		{"topic", oneLine(t.Name)},
+		{"durability", p.Durability},
 		{"cleanup policy", p.CleanupPolicy},
 		{"retention", retention},
 		{"retention bytes", retentionBytes},

@@ -56,6 +56,8 @@ type Options struct {
 	KeepSettings bool
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
+	// Held bounds what ephemeral topics hold in memory.
+	Held dispatch.HeldLimits
 	// Fatal is called when the state on disk is no longer known; it must end
 	// the process. nil: panic.
 	Fatal func(message string)
@@ -106,6 +108,7 @@ type Broker struct {
 	schemas   *admission.Schemas
 	disk      *diskWatch
 	refusals  *refusals
+	roster    *roster
 	ready     probe
 
 	began    time.Time   // see elapsed
@@ -170,13 +173,14 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		cleanNow: make(chan chan error),
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}
-	b.refusals = newRefusals(b)
+	b.refusals, b.roster = newRefusals(b), newRoster(b)
 	if err := b.configure(); err != nil {
 		return nil, err
 	}
 	b.dispatch = dispatch.New(dispatch.Options{
 		Store: s, Incarnation: p.Settings().IncarnationName, Now: b.clock.Millis,
 		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(), Metrics: counted,
+		Boot: newIncarnation(), Held: o.Held, MaxDriftMillis: p.Settings().MaxDriftMillis, Own: presenceTopics(),
 	})
 	counted.Source(s.Sample)
 	counted.Source(b.sample)
@@ -312,8 +316,12 @@ func (b *Broker) Digest(ctx context.Context, topic string) (dispatch.Digest, err
 }
 
 // Refused tells the broker of a request that a transport refused before it
-// became a proposal. It is counted, and logged within limits.
+// became a proposal. It is counted, and logged within limits; what was to be
+// kept in memory only leaves nothing in the log either.
 func (b *Broker) Refused(p identity.Principal, topic string, err *event.Error) {
 	b.metrics.Publish.Refused(cause(err), 1)
+	if b.dispatch.Ephemeral(topic) {
+		return
+	}
 	b.refusals.add(p, topic, err.Code)
 }

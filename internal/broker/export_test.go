@@ -26,6 +26,8 @@ const BootEvery = bootEvery
 func (b *Broker) Tick() error {
 	for {
 		now := b.clock.Millis()
+		b.roster.sweep(now)
+		b.dispatch.Expire()
 		if _, err := b.propose(context.Background(), &eventlog.Proposal{Kind: eventlog.KindTick, AdmittedMillis: now}); err != nil {
 			return err
 		}

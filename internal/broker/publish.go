@@ -44,6 +44,9 @@ type PublishResult struct {
 // Publish publishes events and returns once they are durable. Its errors are
 // of type *event.Error.
 func (b *Broker) Publish(ctx context.Context, p identity.Principal, req PublishRequest) (PublishResult, error) {
+	if result, placed, err := b.tryPlace(p, &req); placed {
+		return result, err
+	}
 	// Admission: refuse early, and do the expensive work on this goroutine.
 	proposal, err := b.admit(p, &req)
 	if err != nil {

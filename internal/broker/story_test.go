@@ -36,7 +36,7 @@ func TestStories(t *testing.T) {
 	}
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			s := &story{readers: map[string]*dispatch.Reader{}, kept: map[string]string{}, lists: map[string]string{}}
+			s := &story{readers: map[string]*dispatch.Reader{}, kept: map[string]string{}, lists: map[string]string{}, present: map[string]*broker.Attendance{}}
 			datadriven.RunTest(t, path, s.run)
 			if s.box != nil {
 				s.end(t)
@@ -51,6 +51,7 @@ type story struct {
 	readers map[string]*dispatch.Reader
 	lists   map[string]string // what each reader reads
 	kept    map[string]string // the cursor that each reader has
+	present map[string]*broker.Attendance
 }
 
 func (s *story) run(t *testing.T, d *datadriven.TestData) string {
@@ -62,6 +63,7 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	commands := map[string]func() string{
 		"topic": s.topic, "drop": s.drop, "publish": s.publish, "batch": s.batch, "pass": s.passes, "step": s.steps, "restart": s.restarts,
 		"follow": s.follows, "poll": s.poll, "away": s.away, "state": s.state, "key": s.key, "digest": s.digest, "figures": s.figures, "rows": s.rows,
+		"announce": s.announces, "leave": s.leaves, "report": s.reports,
 	}
 	command := commands[d.Cmd]
 	if command == nil {
@@ -70,12 +72,13 @@ func (s *story) run(t *testing.T, d *datadriven.TestData) string {
 	return command()
 }
 
-// broker [dedup=24h] [drift=500ms]: a new broker.
+// broker [dedup=24h] [drift=500ms] [keys=100000]: a new broker.
 func (s *story) begin(t *testing.T) string {
 	if s.box != nil {
 		s.end(t)
 	}
-	s.box = newBox(t, broker.Options{DedupWindow: s.span("dedup", 24*time.Hour), MaxDrift: s.span("drift", 500*time.Millisecond)})
+	keys, _ := strconv.Atoi(s.text("keys"))
+	s.box = newBox(t, broker.Options{DedupWindow: s.span("dedup", 24*time.Hour), MaxDrift: s.span("drift", 500*time.Millisecond), Held: dispatch.HeldLimits{Keys: keys}})
 	return ""
 }
 
@@ -88,13 +91,16 @@ func (s *story) end(t *testing.T) {
 	s.close()
 }
 
-// topic name=T [cleanup=compact] [retention=7d] [lag=0s] [delete-retention=24h] [key-from=PATH]
+// topic name=T [cleanup=compact] [retention=7d] [lag=0s] [delete-retention=24h] [key-from=PATH] [ephemeral]
 func (s *story) topic() string {
 	policy := event.DefaultPolicy()
 	if cleanup := s.text("cleanup"); cleanup != "" {
 		policy.CleanupPolicy = cleanup
 	}
 	policy.KeyFrom = s.text("key-from")
+	if s.data.HasArg("ephemeral") {
+		policy.Durability = event.DurabilityEphemeral
+	}
 	retention := event.Duration(s.span("retention", 7*24*time.Hour))
 	policy.Retention, policy.DeleteRetention = &retention, event.Duration(s.span("delete-retention", 24*time.Hour))
 	policy.MinCompactionLag = event.Duration(s.span("lag", 0))
@@ -187,10 +193,14 @@ func (s *story) answer(result broker.PublishResult, err error) string {
 	}
 	var lines []string
 	for _, r := range result.Receipts {
-		if r.Cursor.Position != r.Position || r.Cursor.Incarnation != s.Head().Incarnation || r.Topic != s.text("topic") {
+		if r.Cursor.Position != r.Position || r.Position != 0 && r.Cursor.Incarnation != s.Head().Incarnation || r.Topic != s.text("topic") {
 			s.t.Fatalf("the receipt is %+v", r)
 		}
-		line := fmt.Sprintf("%s @%d hlc=%s", r.Outcome, r.Position, sinceStart(r.HLC))
+		line := string(r.Outcome)
+		if r.Position != 0 {
+			line += fmt.Sprintf(" @%d", r.Position)
+		}
+		line += " hlc=" + sinceStart(r.HLC)
 		if result.Replayed {
 			line += " (replayed)"
 		}
@@ -290,9 +300,12 @@ func (s *story) leave(name string) {
 
 func describe(ev *event.Event) string {
 	key, _ := ev.Key()
-	line := fmt.Sprintf("@%d %s", ev.Position(), key)
-	if key == "" {
-		line = fmt.Sprintf("@%d", ev.Position())
+	line := fmt.Sprintf("@%d", ev.Position())
+	if ev.Position() == 0 {
+		line = "live"
+	}
+	if key != "" {
+		line += " " + key
 	}
 	if ev.DataKind() == event.NoData {
 		line += " removed"
@@ -304,6 +317,31 @@ func describe(ev *event.Event) string {
 		line += " superseded"
 	}
 	return line
+}
+
+// announce name=C [agent=A] [topics=a,b.>]: a connection streams.
+func (s *story) announces() string {
+	agent := s.text("agent")
+	if agent != "" && broker.CheckAgent(agent) != nil {
+		return refusal(broker.CheckAgent(agent))
+	}
+	s.present[s.text("name")] = s.Announce(broker.Presence{Agent: agent, Door: "sse", Topics: strings.Split(s.text("topics"), ","), Remote: s.text("name")})
+	return ""
+}
+
+// leave name=C: it ends.
+func (s *story) leaves() string {
+	s.present[s.text("name")].Leave()
+	return ""
+}
+
+// report agent=A [ttl=5m]
+// status
+func (s *story) reports() string {
+	if err := s.Report(s.text("agent"), []byte(s.data.Input), s.span("ttl", broker.StatusTTL)); err != nil {
+		return refusal(err)
+	}
+	return ""
 }
 
 // state topics=a,b: as it is downloaded.

@@ -15,7 +15,8 @@ import (
 // come. It belongs to one goroutine.
 type Pending struct {
 	broker   *Broker
-	proposal *eventlog.Proposal // nil for an empty batch
+	proposal *eventlog.Proposal // nil: settled is the answer
+	settled  PublishResult      // of an empty batch, and on an ephemeral topic
 	call     *call
 }
 
@@ -24,6 +25,9 @@ type Pending struct {
 // one goroutine, and sends to wake, without blocking, when the answer is there.
 // NoAck has no meaning here.
 func (b *Broker) Submit(ctx context.Context, p identity.Principal, req PublishRequest, wake chan<- struct{}) (*Pending, error) {
+	if result, placed, err := b.tryPlace(p, &req); placed {
+		return &Pending{settled: result}, err
+	}
 	proposal, err := b.admit(p, &req)
 	if err != nil {
 		refused := event.AsError(err)
@@ -31,7 +35,7 @@ func (b *Broker) Submit(ctx context.Context, p identity.Principal, req PublishRe
 		return nil, refused
 	}
 	if proposal == nil {
-		return &Pending{}, nil
+		return &Pending{settled: PublishResult{Receipts: []event.Receipt{}}}, nil
 	}
 	c := &call{done: make(chan projector.Result, 1), began: b.elapsed(), wake: wake}
 	proposal.Local = c
@@ -45,7 +49,7 @@ func (b *Broker) Submit(ctx context.Context, p identity.Principal, req PublishRe
 // Publish, its error is of type *event.Error.
 func (p *Pending) Result() (res PublishResult, done bool, err error) {
 	if p.proposal == nil {
-		return PublishResult{Receipts: []event.Receipt{}}, true, nil
+		return p.settled, true, nil
 	}
 	select {
 	case result := <-p.call.done:

@@ -60,7 +60,10 @@ func (b *Broker) Topics() []TopicInfo {
 
 // PutTopic creates a topic or replaces its policy.
 func (b *Broker) PutTopic(ctx context.Context, p identity.Principal, name string, policy event.Policy) (info TopicInfo, created bool, err error) {
-	_, unknown := b.dispatch.Topic(name)
+	before, unknown := b.dispatch.Topic(name)
+	if before.Policy.Ephemeral() && before.Events > 0 && (!policy.Ephemeral() || policy.KeyFrom != before.Policy.KeyFrom) { // of which the log knows nothing
+		return TopicInfo{}, false, event.Errorf(event.CodePolicyImmutable, "Topic %q holds values, so `durability` and `key_from` cannot change. Let them expire, delete the topic, or use another one.", name)
+	}
 	err = b.control(ctx, p, name, eventlog.Control{Op: eventlog.OpPutTopic, Topic: name, Policy: &policy})
 	if err != nil {
 		return TopicInfo{}, false, err

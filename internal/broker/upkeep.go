@@ -31,6 +31,8 @@ func (b *Broker) tickLoop() {
 		}
 		now := b.clock.Millis()
 		b.refusals.flush(now)
+		b.roster.sweep(now)
+		b.dispatch.Expire()
 		due, err := b.timerDue(now)
 		if err != nil {
 			b.options.Fatal(err.Error())

@@ -30,6 +30,9 @@ type Dispatch struct {
 	now         func() int64 // log clock, Unix ms
 	dedupMillis int64
 	metrics     *metrics.Metrics
+	hub         *hub
+	boot        string   // the name of this run, in marks
+	ephemeral   sync.Map // the views of ephemeral topics, by name; changed with mu held
 
 	mu     sync.RWMutex
 	head   uint64              // guarded by mu
@@ -63,6 +66,11 @@ type Options struct {
 	Topics      []store.Topic
 	TailEvents  int              // a power of two; 0: 8192
 	Metrics     *metrics.Metrics // nil: they are not read
+
+	Boot           string        // 8 characters that no other run of the broker has had
+	Held           HeldLimits    // of ephemeral topics
+	MaxDriftMillis int64         // of a producer's HLC on an ephemeral topic
+	Own            []store.Topic // ephemeral topics of the broker's own, which are not in the store
 }
 
 // New returns a Dispatch that shows what is durable.
@@ -75,12 +83,16 @@ func New(o Options) *Dispatch {
 	}
 	d := &Dispatch{
 		store: o.Store, metrics: o.Metrics, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
+		hub: newHub(o.Held, o.MaxDriftMillis), boot: o.Boot,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
 		groups: map[string]*group{}, exact: map[string][]*group{}, sieves: map[string]*sieve{},
 	}
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
+	}
+	for i := range o.Own {
+		d.update(&o.Own[i])
 	}
 	d.tail.reset(d.head, o.TailEvents)
 	o.Metrics.Source(d.sample)
@@ -129,6 +141,7 @@ func (d *Dispatch) update(t *store.Topic) {
 	if v == nil || v.info.Load().Number != t.Number {
 		if v != nil {
 			v.gone.Store(true)
+			d.settle(v)
 		}
 		v = &view{name: t.Name}
 		v.info.Store(t)
@@ -136,6 +149,7 @@ func (d *Dispatch) update(t *store.Topic) {
 		d.adopt(v)
 	}
 	v.info.Store(t)
+	d.settle(v)
 }
 
 // LogMillis is the time by which events are expired for streams: the later of
@@ -165,7 +179,11 @@ func (d *Dispatch) Topic(name string) (store.Topic, error) {
 	if v == nil || v.info.Load().Deleted {
 		return store.Topic{}, event.Errorf(event.CodeTopicUnknown, "There is no topic %q. Publish to it, or create it with PUT.", name).With("topic")
 	}
-	return *v.info.Load(), nil
+	t := *v.info.Load()
+	if t.Policy.Ephemeral() {
+		d.hub.figures(v, &t)
+	}
+	return t, nil
 }
 
 // Schema is the JSON Schema of a topic, "" if it has none.
@@ -188,13 +206,16 @@ func Oldest(t *store.Topic) uint64 {
 	return t.RemovedTo
 }
 
-// Topics returns all topics, by name.
+// Topics returns all topics, by name, but for those that are the broker's own.
 func (d *Dispatch) Topics() []store.Topic {
 	d.mu.RLock()
 	out := make([]store.Topic, 0, len(d.topics))
 	for _, v := range d.topics {
-		if t := v.info.Load(); !t.Deleted {
+		if t := v.info.Load(); !t.Deleted && t.Number != 0 {
 			out = append(out, *t)
+			if t.Policy.Ephemeral() {
+				d.hub.figures(v, &out[len(out)-1])
+			}
 		}
 	}
 	d.mu.RUnlock() // sorting many takes long, and would hold up apply
@@ -232,9 +253,9 @@ func matches(patterns []event.Pattern, topic string) bool {
 
 // Delivery is an event as it is delivered.
 type Delivery struct {
-	Position uint64
-	// Frame is the event as an SSE block: an id line with the cursor, a data
-	// line with the event as JSON, and an empty line.
+	Position uint64 // 0: of an ephemeral topic
+	// Frame is the event as an SSE block: an id line with the cursor, if it has a
+	// position, a data line with the event as JSON, and an empty line.
 	Frame []byte
 	json  int    // where the JSON begins in Frame
 	raw   []byte // the JSON as received, where it had to be folded into one line
@@ -258,9 +279,10 @@ func (d *Delivery) Line() []byte { return d.Frame[d.json : len(d.Frame)-2] }
 // appendFrame appends an event's frame to dst and returns where its JSON begins.
 func appendFrame(dst []byte, at event.Cursor, e *projector.Applied) (frame []byte, json int) {
 	start := len(dst)
-	dst = append(dst, "id: "...)
-	dst = at.AppendTo(dst)
-	dst = append(dst, "\ndata: "...)
+	if e.Position != 0 {
+		dst = append(at.AppendTo(append(dst, "id: "...)), '\n')
+	}
+	dst = append(dst, "data: "...)
 	json = len(dst) - start
 	dst = appendJSON(dst, e)
 	if e.Flags&store.EventFold != 0 {
@@ -270,9 +292,12 @@ func appendFrame(dst []byte, at event.Cursor, e *projector.Applied) (frame []byt
 }
 
 func appendJSON(dst []byte, e *projector.Applied) []byte {
-	dst = append(dst, `{"position":"`...)
-	dst = strconv.AppendUint(dst, e.Position, 10)
-	dst = append(dst, `","topic":"`...)
+	dst = append(dst, '{')
+	if e.Position != 0 {
+		dst = strconv.AppendUint(append(dst, `"position":"`...), e.Position, 10)
+		dst = append(dst, '"', ',')
+	}
+	dst = append(dst, `"topic":"`...)
 	dst = append(dst, e.Topic...) // names need no escapes
 	dst = append(dst, `","hlc":"`...)
 	dst = e.HLC.AppendTo(dst)

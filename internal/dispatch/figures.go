@@ -18,7 +18,7 @@ type totals struct {
 }
 
 func (s *totals) add(t *store.Topic) {
-	if !t.Deleted {
+	if !t.Deleted && t.Number != 0 { // the broker's own are not counted
 		s.topics++
 		s.events += t.Events
 		s.bytes += t.Retained
@@ -26,7 +26,7 @@ func (s *totals) add(t *store.Topic) {
 }
 
 func (s *totals) remove(t *store.Topic) {
-	if !t.Deleted {
+	if !t.Deleted && t.Number != 0 { // the broker's own are not counted
 		s.topics--
 		s.events -= t.Events
 		s.bytes -= t.Retained

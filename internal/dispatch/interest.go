@@ -19,7 +19,10 @@ type group struct {
 	views    []*view       // that match; replaced, never changed in place; guarded by Dispatch.mu
 	readers  int           // guarded by Dispatch.mu
 	stirred  bool          // to be woken at the end of this commit; guarded by Dispatch.mu
-	changed  chan struct{} // closed and replaced when something became durable; guarded by Dispatch.mu
+	changed  chan struct{} // closed and replaced when there is something to read; guarded by Dispatch.mu
+
+	live    atomic.Pointer[[]*view] // the ephemeral ones of views; nil: none
+	dropped atomic.Uint64           // sequence at which values were last dropped with their topic
 }
 
 // join returns the group of the patterns, for one more reader.
@@ -37,6 +40,7 @@ func (d *Dispatch) join(patterns []event.Pattern) *group {
 		for _, v := range g.views {
 			g.last.Store(max(g.last.Load(), v.info.Load().Last))
 		}
+		g.findLive()
 		d.groups[key] = g
 		d.index(g)
 	}
@@ -99,6 +103,7 @@ func (d *Dispatch) adopt(v *view) {
 			}
 		}
 		g.views = append(views, v)
+		g.findLive()
 	}
 }
 
@@ -132,7 +137,19 @@ func (d *Dispatch) wake(events []projector.Applied) {
 	for _, g := range stirred {
 		g.stirred = false
 		g.last.Store(d.head) // to which a reader that is awake steps in any case
-		close(g.changed)
-		g.changed = make(chan struct{})
+		g.wake()
 	}
+}
+
+// wakeTopic wakes the readers of one topic. It is called with mu held.
+func (d *Dispatch) wakeTopic(topic string) {
+	for _, g := range d.interested(topic) {
+		g.wake()
+	}
+}
+
+// wake is called with Dispatch.mu held.
+func (g *group) wake() {
+	close(g.changed)
+	g.changed = make(chan struct{})
 }

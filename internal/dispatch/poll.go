@@ -17,8 +17,25 @@ import (
 // skipped and nothing superseded is ever delivered. A reader with a filter may
 // get an empty window though there is more to step over. It fails with
 // cursor_expired if the reader has fallen behind a removal.
+//
+// Of ephemeral topics a window holds, beside that, what was placed since the
+// last one and has not been replaced. It fails with values_reset if the reader
+// has fallen behind the forgetting of a tombstone.
 func (r *Reader) Poll(limit Limit) (Window, error) {
 	r.Release()
+	done, err := r.pollLive(&limit)
+	if err != nil {
+		return Window{}, err
+	}
+	window, err := r.pollLog(limit)
+	if err == nil && (len(r.held) > 0 || !done) {
+		r.addLive(&window, done)
+	}
+	return window, err
+}
+
+// pollLog is the part of Poll that has positions.
+func (r *Reader) pollLog(limit Limit) (Window, error) {
 	d := r.d
 	d.mu.RLock()
 	head := d.head
@@ -69,7 +86,8 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 func (r *Reader) Release() {
 	clear(r.items)
 	clear(r.out)
-	r.items, r.out = r.items[:0], r.out[:0]
+	clear(r.held)
+	r.items, r.out, r.held = r.items[:0], r.out[:0], r.held[:0]
 	if r.arena != nil {
 		arenas.Put(r.arena)
 		r.arena = nil

@@ -35,6 +35,7 @@ type Spec struct {
 	Start    Start
 	View     string
 	Filter   *filter.Filter // nil: everything
+	Live     Mark           // where to begin on ephemeral topics
 }
 
 // Limit bounds one window. A window holds at least one event, if there is one.
@@ -45,7 +46,7 @@ type Limit struct {
 
 // Window is a step of a reader.
 type Window struct {
-	Deliveries []Delivery // in the order of their positions
+	Deliveries []Delivery // in the order of their positions, then those without one
 	Cursor     event.Cursor
 	// CaughtUp says that with this window the reader has everything that was
 	// durable when the window was taken, as of Cursor.
@@ -67,11 +68,13 @@ type Reader struct {
 	cursor uint64
 	since  int64  // skip what was applied before this log time
 	began  uint64 // removals up to here took nothing from this reader
+	spot   spot   // on ephemeral topics
 
 	reached atomic.Uint64 // a copy of cursor that others may look at
 
 	known map[*view]bool // whether a view matches; nil for a single topic
 	items []*item        // scratch
+	held  []*held        // scratch
 	out   []Delivery     // valid until the next Poll
 	arena *[]byte        // of frames read from the store
 }
@@ -91,6 +94,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 	err := r.checkView()
 	if err == nil {
 		err = r.start(spec.Start)
+		r.startLive(spec.Live)
 	}
 	if err != nil {
 		d.leave(r.group)
@@ -133,9 +137,9 @@ func (r *Reader) Changed() <-chan struct{} {
 
 func (r *Reader) checkView() error {
 	switch r.spec.View {
-	case ViewDefault, ViewHistory:
+	case ViewDefault:
 		return nil
-	case ViewCurrent:
+	case ViewCurrent, ViewHistory:
 	default:
 		return event.Errorf(event.CodeViewInvalid, "There is no view %q; the views are `current` and `history`.", r.spec.View).With("view")
 	}
@@ -144,7 +148,12 @@ func (r *Reader) checkView() error {
 		if !exact {
 			continue
 		}
-		if t, err := r.d.Topic(name); err == nil && !t.Policy.Compacts() {
+		t, err := r.d.Topic(name)
+		switch current := r.spec.View == ViewCurrent; {
+		case err != nil:
+		case t.Policy.Ephemeral() && !current:
+			return event.Errorf(event.CodeViewInvalid, "Topic %q is ephemeral, so its only view is `current`.", name).With("view")
+		case !t.Policy.Ephemeral() && !t.Policy.Compacts() && current:
 			return event.Errorf(event.CodeViewInvalid, "Topic %q is not compacted, so its only view is `history`.", name).With("view")
 		}
 	}

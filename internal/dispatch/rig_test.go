@@ -40,6 +40,7 @@ type rig struct {
 	projector  *projector.Projector
 	dispatch   *dispatch.Dispatch
 	tailEvents int
+	held       dispatch.HeldLimits
 	now        int64 // what the log clock says
 	sequence   uint64
 	n          int
@@ -68,6 +69,7 @@ func (r *rig) open() {
 	r.dispatch = dispatch.New(dispatch.Options{
 		Store: r.store, Incarnation: incarnation, Now: func() int64 { return r.now }, DedupMillis: 60_000,
 		Space: r.projector.Space(), Topics: r.projector.Topics(), TailEvents: r.tailEvents,
+		Boot: "bootboot", MaxDriftMillis: 500, Held: r.held,
 	})
 }
 
@@ -161,6 +163,9 @@ func (r *rig) publish(events ...publishing) *eventlog.Proposal {
 		}
 		binary.BigEndian.PutUint64(entry.Content[:], uint64(r.n))
 		members := fmt.Sprintf(`"specversion":"1.0","id":%q,"source":%q,"type":"t"`, e.id, e.source)
+		if e.key != "" {
+			members += fmt.Sprintf(`,"partitionkey":%q`, e.key)
+		}
 		if e.bare {
 			entry.Flags |= eventlog.FlagBare
 		} else {
@@ -234,15 +239,19 @@ type delivered struct {
 	Source     string          `json:"source"`
 	Topic      string          `json:"topic"`
 	HLC        string          `json:"hlc"`
-	Position   uint64          `json:"position,string"`
+	Position   uint64          `json:"position,string,omitempty"`
 	Superseded bool            `json:"superseded"`
 	Data       json.RawMessage `json:"data"`
+	Key        string          `json:"partitionkey"`
 }
 
 // decode takes a delivery apart, and checks that its frame and its JSON agree.
 func decode(t fataler, d *dispatch.Delivery) (out delivered) {
 	t.Helper()
 	lines := strings.Split(string(d.Frame), "\n")
+	if d.Position == 0 { // of an ephemeral topic
+		lines = append([]string{"id: @0." + incarnation}, lines...)
+	}
 	id, err := event.ParseCursor(strings.TrimPrefix(lines[0], "id: "))
 	if err != nil || id.Position != d.Position || id.Incarnation != incarnation {
 		t.Fatalf("position %d has the frame %q: %v", d.Position, d.Frame, err)

@@ -100,6 +100,24 @@ func (s *sieve) passesLive(v *evaluator, e *projector.Applied) bool {
 	return passes
 }
 
+// sieveHeld keeps those events of ephemeral topics that pass a filter; nil lets
+// all pass.
+func sieveHeld(f *filter.Filter, events []*held) []*held {
+	if f == nil || len(events) == 0 {
+		return events
+	}
+	v := evaluators.Get().(*evaluator)
+	defer v.release()
+	kept := events[:0]
+	for _, e := range events {
+		if v.passes(f, &e.Applied) {
+			kept = append(kept, e)
+		}
+	}
+	clear(events[len(kept):])
+	return kept
+}
+
 // choose keeps, of the candidates that a window has up to end, those that pass,
 // as far as the limit allows, and returns where the window then ends.
 func (r *Reader) choose(limit Limit, end uint64) uint64 {

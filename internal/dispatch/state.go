@@ -12,8 +12,9 @@ import (
 )
 
 // State is the state of compacted topics on one snapshot: of every live key
-// its winner, in the order of their positions. It belongs to one goroutine and
-// must be closed soon, for its snapshot holds back the reclaiming of space.
+// its winner, in the order of their positions; and after that what ephemeral
+// topics hold, which has none. It belongs to one goroutine and must be closed
+// soon, for its snapshot holds back the reclaiming of space.
 type State struct {
 	d      *Dispatch
 	view   *store.View
@@ -25,37 +26,57 @@ type State struct {
 	done   bool
 	chunk  []Delivery // read and not yet returned
 	arena  []byte     // of chunk
+	held   []*held    // what is left of ephemeral topics
 }
 
 // OpenState takes a snapshot of the topics that match. A topic named without
-// wildcards must exist and be compacted; of the others the compacted ones count.
-// With a filter, only those winners count that pass it.
+// wildcards must exist and have a state; of the others those count that have one.
+// With a filter, only those events count that pass it.
 func (d *Dispatch) OpenState(patterns []event.Pattern, f *filter.Filter) (*State, error) {
 	for _, p := range patterns {
 		if name, exact := p.Exact(); exact {
-			if _, err := d.compacted(name); err != nil {
+			if _, err := d.withState(name); err != nil {
 				return nil, err
 			}
 		}
 	}
 	s := &State{d: d, filter: f}
+	var live []*view
 	s.view = d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		s.cursor, s.millis = d.head, d.space.LogMillis
 		for _, v := range d.match(patterns) {
-			if t := v.info.Load(); !t.Deleted && t.Policy.Compacts() {
+			switch t := v.info.Load(); {
+			case t.Deleted:
+			case t.Policy.Compacts():
 				s.topics = append(s.topics, *t)
+			case t.Policy.Ephemeral():
+				live = append(live, v)
 			}
 		}
 	})
+	if live != nil {
+		s.held = sieveHeld(f, d.hub.values(live, d.LogMillis()))
+	}
 	return s, nil
+}
+
+// withState returns a topic that is compacted or ephemeral.
+func (d *Dispatch) withState(name string) (store.Topic, error) {
+	if t, err := d.Topic(name); err != nil || t.Policy.Ephemeral() {
+		return t, err
+	}
+	return d.compacted(name)
 }
 
 func (d *Dispatch) compacted(name string) (store.Topic, error) {
 	t, err := d.Topic(name)
 	if err != nil {
 		return t, err
+	}
+	if t.Policy.Ephemeral() {
+		return t, event.Errorf(event.CodeTopicEphemeral, "Topic %q is ephemeral, so it has no digest. Read what it holds at its state.", name)
 	}
 	if !t.Policy.Compacts() {
 		return t, event.Errorf(event.CodeNotCompacted, "Topic %q is not compacted, so it has no state. Read its events instead.", name)
@@ -83,8 +104,12 @@ const (
 // winners were passed over that the filter does not let through.
 func (s *State) Next() (delivery Delivery, ok bool, err error) {
 	for len(s.chunk) == 0 {
-		if s.done {
+		if s.done && len(s.held) == 0 {
 			return Delivery{}, false, nil
+		}
+		if s.done {
+			delivery, s.held = *s.held[0].frame(), s.held[1:]
+			return delivery, true, nil
 		}
 		if err := s.read(); err != nil {
 			return Delivery{}, false, err
@@ -131,6 +156,9 @@ type KeyState struct {
 
 // StateKey returns the winner of a key.
 func (d *Dispatch) StateKey(topic, key string) (state KeyState, err error) {
+	if found, ok := d.ephemeral.Load(topic); ok {
+		return d.heldKey(found.(*view), key)
+	}
 	var t store.Topic
 	view := d.store.View(func() {
 		t, err = d.compacted(topic) // the one of the snapshot, not one deleted before it
@@ -147,7 +175,7 @@ func (d *Dispatch) StateKey(topic, key string) (state KeyState, err error) {
 		return state, err
 	}
 	if !ok || !winner.Live(state.LogMillis) {
-		return state, event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
+		return state, keyUnknown(topic, key)
 	}
 	ok, err = view.Event(t.Number, winner.Position, func(row store.EventRow) error {
 		state.Delivery = deliver(d.cursor(winner.Position), &projector.Applied{Topic: topic, Position: winner.Position, HLC: row.HLC, Flags: row.Flags, Members: row.Members})
@@ -157,6 +185,21 @@ func (d *Dispatch) StateKey(topic, key string) (state KeyState, err error) {
 		err = store.Damagedf("the winner of key %q has no event", key)
 	}
 	return state, err
+}
+
+// heldKey is StateKey of an ephemeral topic.
+func (d *Dispatch) heldKey(v *view, key string) (state KeyState, err error) {
+	state.Cursor, state.LogMillis = d.Head(), d.LogMillis()
+	e := d.hub.value(v, key, state.LogMillis)
+	if e == nil {
+		return state, keyUnknown(v.name, key)
+	}
+	state.Delivery = *e.frame()
+	return state, nil
+}
+
+func keyUnknown(topic, key string) error {
+	return event.Errorf(event.CodeKeyUnknown, "Topic %q has no value for key %q.", topic, key).With("key")
 }
 
 // Digest is a topic's digest and where it is exact.

@@ -42,7 +42,9 @@ func (r *Record) Fill(d Delivered, members []byte) {
 	r.event.Reset()
 	r.text = r.text[:0]
 	r.set("topic", cesql.TextValue(r.keep(append(r.text, d.Topic...))))
-	r.set("position", cesql.TextValue(r.keep(strconv.AppendUint(r.text, d.Position, 10))))
+	if d.Position != 0 { // of an ephemeral topic
+		r.set("position", cesql.TextValue(r.keep(strconv.AppendUint(r.text, d.Position, 10))))
+	}
 	r.set("hlc", cesql.TextValue(r.keep(d.HLC.AppendTo(r.text))))
 	if d.Superseded {
 		r.set("superseded", cesql.BooleanValue(true))

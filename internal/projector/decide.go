@@ -32,9 +32,8 @@ func (p *Projector) decide(proposal *eventlog.Proposal, d *decision) *event.Erro
 	d.hlc = d.entry.HLC
 	if d.hlc == 0 {
 		d.hlc = p.space.HLC.Next(proposal.AdmittedMillis)
-	} else if drift := d.hlc.Millis() - proposal.AdmittedMillis; drift > p.settings.MaxDriftMillis && d.hlc.Millis() > p.space.HLC.Millis() {
-		return event.Errorf(event.CodeHLCDrift, "The event's `hlc` is %s ahead of the broker's clock, and at most %s are allowed. Correct the producer's clock.", millis(drift), millis(p.settings.MaxDriftMillis)).
-			With("hlc").Fact("drift_ms", drift).Fact("max_drift_ms", p.settings.MaxDriftMillis)
+	} else if refused := CheckDrift(d.hlc, proposal.AdmittedMillis, p.settings.MaxDriftMillis, p.space.HLC); refused != nil {
+		return refused
 	}
 	switch {
 	case !d.policy.Compacts():
@@ -51,6 +50,17 @@ func (p *Projector) decide(proposal *eventlog.Proposal, d *decision) *event.Erro
 		d.superseded = true
 	}
 	return nil
+}
+
+// CheckDrift refuses a producer's stamp that is too far ahead of the broker's
+// clock, unless what the space has seen is as far.
+func CheckDrift(hlc event.HLC, admittedMillis, maxMillis int64, seen event.HLC) *event.Error {
+	drift := hlc.Millis() - admittedMillis
+	if drift <= maxMillis || hlc.Millis() <= seen.Millis() {
+		return nil
+	}
+	return event.Errorf(event.CodeHLCDrift, "The event's `hlc` is %s ahead of the broker's clock, and at most %s are allowed. Correct the producer's clock.", millis(drift), millis(maxMillis)).
+		With("hlc").Fact("drift_ms", drift).Fact("max_drift_ms", maxMillis)
 }
 
 // wins compares (HLC, source, id) with the winner's.

@@ -159,7 +159,10 @@ func (p *Projector) event(proposal *eventlog.Proposal, i int) (store.Verdict, *e
 			policy = t.Policy
 		}
 	}
-	key, refused := checkPolicy(policy, e)
+	if policy.Ephemeral() { // it was not when the event was admitted
+		return store.Verdict{}, event.Errorf(event.CodeTopicEphemeral, "Topic %q has become ephemeral while the event was on its way. Publish it again.", proposal.Topic), nil
+	}
+	key, refused := CheckPolicy(policy, e)
 	if refused == nil && policy.Schema != "" {
 		refused = checkSchema(t, proposal, i)
 	}
@@ -210,8 +213,9 @@ func (p *Projector) setWinner(t *topic, key string, row store.WinnerRow) {
 	p.overlay.winners.put(winnerKey{t.Number, key}, row)
 }
 
-// checkPolicy checks what the topic asks of each event by itself, and finds its key.
-func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *event.Error) {
+// CheckPolicy checks what the topic asks of each event by itself, and finds its
+// key where the topic keeps a value of each key.
+func CheckPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *event.Error) {
 	if int(e.WireBytes) > policy.MaxEventBytes {
 		return "", event.Errorf(event.CodeEventTooLarge, "The event has %d bytes and the topic takes at most %d. Put the payload elsewhere and refer to it with `dataref`, or raise `max_event_bytes`.", e.WireBytes, policy.MaxEventBytes).
 			With("data").Fact("bytes", int(e.WireBytes)).Fact("max_event_bytes", policy.MaxEventBytes)
@@ -219,7 +223,7 @@ func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *e
 	if policy.RequireHLC && e.HLC == 0 {
 		return "", event.Errorf(event.CodeHLCRequired, "The topic takes only events with an `hlc` attribute.").With("hlc")
 	}
-	if !policy.Compacts() {
+	if !policy.Compacts() && !policy.Ephemeral() {
 		return "", nil
 	}
 	key, ok := e.Key, e.HasKey
@@ -227,6 +231,9 @@ func checkPolicy(policy event.Policy, e *eventlog.Entry) (key string, refused *e
 		key, ok = event.LookupJSON(e.Members[e.DataOffset:e.DataOffset+e.DataLength], policy.KeyFrom)
 	}
 	if !ok || key == "" {
+		if policy.Ephemeral() {
+			return "", nil
+		}
 		return "", event.Errorf(event.CodeKeyRequired, "The topic is compacted, so each event needs a key: set `partitionkey` or `subject`, or a value at the topic's `key_from`.").With("partitionkey")
 	}
 	if err := event.CheckKey(key); err != nil {

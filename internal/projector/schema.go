@@ -35,21 +35,26 @@ func (p *Projector) schemasFit(name, schema string) *event.Error {
 // has checked against is in the proposal, so the answer does not depend on when a
 // change of the policy came in between.
 func checkSchema(t *topic, proposal *eventlog.Proposal, i int) *event.Error {
-	e := &proposal.Entries[i]
-	if t.Policy.Compacts() && e.Flags&eventlog.FlagBare != 0 {
+	if proposal.Entries[i].Flags&eventlog.FlagJSON != 0 && proposal.Schema.Hash != t.schema {
+		return event.Errorf(event.CodePolicyChanged, "The schema of topic %q changed while the event was on its way. Send it again.", t.Name)
+	}
+	return CheckFound(t.Name, t.Policy, &proposal.Schema, proposal.Entries, i)
+}
+
+// CheckFound says of one entry what admission found by the topic's schema.
+func CheckFound(topic string, policy event.Policy, found *eventlog.SchemaCheck, entries []eventlog.Entry, i int) *event.Error {
+	e := &entries[i]
+	if e.Flags&eventlog.FlagBare != 0 && (policy.Compacts() || policy.Ephemeral() && e.HasKey) {
 		return nil // it removes its key
 	}
 	if e.Flags&eventlog.FlagJSON == 0 {
-		return event.Errorf(event.CodeDataNotJSON, "Topic %q has a schema, and the event has no JSON data. Send JSON with a JSON `datacontenttype`.", t.Name).With("data")
+		return event.Errorf(event.CodeDataNotJSON, "Topic %q has a schema, and the event has no JSON data. Send JSON with a JSON `datacontenttype`.", topic).With("data")
 	}
-	if proposal.Schema.Hash != t.schema {
-		return event.Errorf(event.CodePolicyChanged, "The schema of topic %q changed while the event was on its way. Send it again.", t.Name)
-	}
-	at := slices.IndexFunc(proposal.Schema.Faults, func(f eventlog.SchemaFault) bool { return f.Entry == i })
+	at := slices.IndexFunc(found.Faults, func(f eventlog.SchemaFault) bool { return f.Entry == i })
 	if at < 0 {
 		return nil
 	}
-	fault := &proposal.Schema.Faults[at]
+	fault := &found.Faults[at]
 	return event.Errorf(event.CodeSchemaViolation, "The data at %q %s.", fault.Pointer, fault.Text).
 		With("data").Fact("pointer", fault.Pointer).Fact("keyword", fault.Keyword)
 }

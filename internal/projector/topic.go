@@ -113,7 +113,7 @@ func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
 	}
 	t := p.ensure(name, policy)
 	if field := fixed(t, &policy); field != "" && !t.empty() {
-		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` cannot change. Delete the topic first, or use another one.", name).With(field)
+		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` and `durability` cannot change. Delete the topic first, or use another one.", name).With(field)
 	}
 	p.setPolicy(t, policy)
 	p.batch.SetName(&t.Topic)
@@ -124,6 +124,8 @@ func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
 // fixed returns the field of a new policy that changes what the topic's rows mean.
 func fixed(t *topic, policy *event.Policy) (field string) {
 	switch {
+	case policy.Ephemeral() != t.Policy.Ephemeral():
+		return "durability"
 	case policy.Compacts() != t.Policy.Compacts():
 		return "cleanup_policy"
 	case policy.KeyFrom != t.Policy.KeyFrom:

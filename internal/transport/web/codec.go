@@ -32,6 +32,8 @@ type reading struct {
 	socket   bool            // a WebSocket
 	window   int             // events beyond the last acknowledgement; 0: no bound
 	named    bool            // SSE with the type in the event field
+	agent    string          // SSE: who reads, as it says
+	fromNow  bool            // a poll that goes on: it needs no held values of ephemeral topics
 	limit    int
 	wait     time.Duration
 	waits    bool        // wait was given
@@ -80,7 +82,9 @@ func refuseOthers(q url.Values, names ...string) error {
 	belongs := map[string]string{
 		"limit":  "polls: leave it out, or ask for neither an event stream nor a WebSocket",
 		"wait":   "polls: leave it out, or ask for neither an event stream nor a WebSocket",
+		"live":   "polls: leave it out, or ask for neither an event stream nor a WebSocket",
 		"named":  "event streams: leave it out, or ask for text/event-stream",
+		"agent":  "event streams and WebSockets: leave it out, or ask for one of them",
 		"window": "WebSockets: leave it out, or ask for the upgrade",
 	}
 	for _, name := range names {
@@ -92,7 +96,10 @@ func refuseOthers(q url.Values, names ...string) error {
 }
 
 func (p *reading) parseSocket(q url.Values) error {
-	if err := refuseOthers(q, "limit", "wait", "named"); err != nil || !q.Has("window") {
+	if err := refuseOthers(q, "limit", "wait", "live", "named"); err != nil {
+		return err
+	}
+	if err := p.parseAgent(q); err != nil || !q.Has("window") {
 		return err
 	}
 	n, ok := parseCount(q.Get("window"), windowMax)
@@ -104,7 +111,7 @@ func (p *reading) parseSocket(q url.Values) error {
 }
 
 func (p *reading) parseStream(q url.Values) error {
-	if err := refuseOthers(q, "limit", "wait", "window"); err != nil {
+	if err := refuseOthers(q, "limit", "wait", "live", "window"); err != nil {
 		return err
 	}
 	switch v := q.Get("named"); {
@@ -114,12 +121,29 @@ func (p *reading) parseStream(q url.Values) error {
 	default:
 		return event.Errorf(event.CodeParameterInvalid, "named=%.20q is unknown: use true or false.", v).With("named")
 	}
+	return p.parseAgent(q)
+}
+
+// parseAgent reads who follows.
+func (p *reading) parseAgent(q url.Values) error {
+	if p.agent = q.Get("agent"); q.Has("agent") {
+		return broker.CheckAgent(p.agent)
+	}
 	return nil
 }
 
 func (p *reading) parsePoll(q url.Values) error {
-	if err := refuseOthers(q, "named", "window"); err != nil {
+	if err := refuseOthers(q, "named", "window", "agent"); err != nil {
 		return err
+	}
+	if q.Has("live") {
+		mark, err := dispatch.ParseMark(q.Get("live"))
+		if err != nil {
+			return err
+		}
+		p.request.Live = mark
+	} else {
+		p.fromNow = p.request.Start != (dispatch.Start{})
 	}
 	if q.Has("limit") {
 		n, ok := parseCount(q.Get("limit"), limitMax)

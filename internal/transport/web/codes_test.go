@@ -38,6 +38,9 @@ func (c *steppedClock) Mono() time.Duration {
 
 func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 
+// heldKeys is how many keys an ephemeral topic may have in these tests.
+const heldKeys = 2
+
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
 	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
@@ -95,7 +98,18 @@ func refusedEvents() map[event.Code]refusal {
 		event.CodeTopicInvalid:  {400, func(d *door) answer { return d.structured("a..b", ev("1", "")) }},
 		event.CodeTopicReserved: {403, func(d *door) answer { return d.structured("$dlq", ev("1", "")) }},
 		event.CodeTopicUnknown:  {404, read("/v1/topics/none")},
-		event.CodeKeyRequired:   {400, func(d *door) answer { return d.structured("s", ev("1", "", someData)) }},
+		event.CodeTopicEphemeral: {409, func(d *door) answer {
+			d.put("e", `{"durability":"ephemeral"}`).want(d.t, 201)
+			return d.structured("e", ev("1", "k", someData), "Idempotency-Key: k")
+		}},
+		event.CodeTopicFull: {507, func(d *door) answer {
+			d.put("e", `{"durability":"ephemeral"}`).want(d.t, 201)
+			for i := range heldKeys {
+				d.structured("e", ev("1", fmt.Sprint(i), someData)).want(d.t, 200)
+			}
+			return d.structured("e", ev("1", "k", someData))
+		}},
+		event.CodeKeyRequired: {400, func(d *door) answer { return d.structured("s", ev("1", "", someData)) }},
 		event.CodeKeyInvalid: {400, func(d *door) answer {
 			return d.structured("s", ev("1", strings.Repeat("k", event.MaxKeyBytes+1), someData))
 		}},
@@ -168,6 +182,7 @@ func refusedRequests() map[event.Code]refusal {
 		}},
 		event.CodeCursorForeign:     {410, read("/v1/topics/a/events?cursor=@1.zzzzzzzz")},
 		event.CodeCursorUnknown:     {410, read("/v1/topics/a/events", "Last-Event-ID: none")},
+		event.CodeValuesReset:       {503, nil}, // TestStreamOfADeletedEphemeralTopicEnds
 		event.CodeViewInvalid:       {400, read("/v1/topics/a/events?view=past")},
 		event.CodeNotCompacted:      {409, func(d *door) answer { d.fill("a", 1); return d.get("/v1/topics/a/state") }},
 		event.CodeKeyUnknown:        {404, read("/v1/topics/s/state/none")},
@@ -209,7 +224,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 				return
 			}
 			clock := newSteppedClock()
-			d := openDoor(t, func(o *doorOptions) { o.broker.Clock = clock })
+			d := openDoor(t, func(o *doorOptions) { o.broker.Clock, o.broker.Held.Keys = clock, heldKeys })
 			d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
 			a := refusals(clock)[code].send(d)
 			p := a.refused(t, r.status, string(code))

@@ -39,6 +39,9 @@ func (s *Server) eventStream(w http.ResponseWriter, r *http.Request, p reading) 
 		setStreamHeader(w.Header())
 		return nil
 	}
+	if err == nil {
+		st.announce("sse")
+	}
 	if t := takeOver(w, r, s.opt.StallTimeout); t != nil {
 		s.streams.track(t.conn)
 		st.voice, t.blocks = &sseVoice{wire: t, named: p.named}, st.giveTurn

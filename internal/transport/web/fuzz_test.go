@@ -41,6 +41,11 @@ func FuzzRequests(f *testing.F) {
 	f.Add("GET", "/v1/events?topics=a.*,%3E&cursor=2026-01-01T00:00:00Z", "Accept: text/event-stream;q=0.5, */*;q=0.1", "")
 	f.Add("GET", "/v1/topics/a/events?view=history&named=true", "Accept: text/event-stream", "")
 	f.Add("GET", "/v1/topics/s/state/a%2Fb", "If-None-Match: \"@1\"", "")
+	f.Add("PUT", "/v1/topics/e", "Content-Type: application/json", `{"durability":"ephemeral","retention":"1s"}`)
+	f.Add("POST", "/v1/topics/e/events", structured, ev("5", "k", someData))
+	f.Add("GET", "/v1/topics/e/events?live=abcdefgh.1", "", "")
+	f.Add("GET", "/v1/topics/$presence/events?agent=/a", "Accept: text/event-stream", "")
+	f.Add("PUT", "/v1/presence/%2Fagents%2Fbeta?ttl=1s", "Content-Type: application/json", `{"ledger":"ok"}`)
 	f.Add("DELETE", "/v1/topics/a", "Host: localhost:1", "")
 	f.Fuzz(func(t *testing.T, method, target, header, body string) {
 		if strings.Contains(target, "wait=") {

@@ -58,6 +58,7 @@ GET    /v1/topics/{topic}/digest        a digest of the state, to compare with
 GET    /v1/topics                       all topics
 GET    /v1/topics/{topic}               policy and figures; PUT sets, DELETE removes
 GET    /v1/readers                      which open readers are behind
+PUT    /v1/presence/{agent}              what an agent says of itself; read the topic $presence
 
 POST   /v1/admin/backup                 a consistent copy of everything, as a tar archive
 POST   /v1/admin/compact                reclaim disk now; NDJSON says how far it is

@@ -158,7 +158,7 @@ func TestDocumentExamplesAreAccepted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := d.do(request{method: method, path: strings.ReplaceAll(path, "{topic}", "fleet.example"+strings.ToLower(method)),
+				a := d.do(request{method: method, path: strings.NewReplacer("{topic}", "fleet.example"+strings.ToLower(method), "{agent}", "%2Fagents%2Fbeta").Replace(path),
 					body: body, header: []string{"Content-Type: " + mediaType}})
 				if a.status >= 300 {
 					t.Errorf("the example of %s %s is refused: %s", method, path, a.body)

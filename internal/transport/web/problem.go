@@ -54,9 +54,9 @@ func statusOf(e *event.Error) int {
 // retryAfter is in seconds. It is short where the cause passes by itself.
 func retryAfter(c event.Code) int {
 	switch c {
-	case event.CodeOverloaded, event.CodePolicyChanged:
+	case event.CodeOverloaded, event.CodePolicyChanged, event.CodeValuesReset:
 		return 1
-	case event.CodeShuttingDown:
+	case event.CodeShuttingDown, event.CodeTopicFull:
 		return 5
 	case event.CodeDiskFull:
 		return 30

@@ -28,7 +28,7 @@ const publishPath = "/v1/topics/{topic}/events"
 
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
-	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter"}
+	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter", "agent", "live"}
 	return []route{
 		{"POST", publishPath, []string{"ack"}, (*Server).publish},
 		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},
@@ -44,6 +44,7 @@ func table() []route {
 		{"GET", "/v1/readers", nil, (*Server).listReaders},
 		{"POST", "/v1/admin/backup", nil, (*Server).backup},
 		{"POST", "/v1/admin/compact", nil, (*Server).compact},
+		{"PUT", "/v1/presence/{agent...}", []string{"ttl"}, (*Server).putPresence},
 		{"GET", "/healthz", nil, (*Server).healthz},
 		{"GET", "/readyz", nil, (*Server).readyz},
 		{"GET", "/metrics", nil, (*Server).exposition},

@@ -65,6 +65,9 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request, p reading) error
 		k.messages.limit = singleBytesMax
 	}
 	st.voice = v
+	if err == nil {
+		st.announce("websocket")
+	}
 	s.streams.track(k.conn)
 	go k.listen(v.handle)
 	go func() {
@@ -146,15 +149,22 @@ func (v *socketVoice) room(deliveries []dispatch.Delivery) {
 }
 
 func (v *socketVoice) event(d *dispatch.Delivery) error {
-	v.last = append(v.last[:0], d.At()...)
-	if v.bound > 0 {
-		v.unacked = append(v.unacked, d.Position)
+	if d.Position != 0 {
+		v.last = append(v.last[:0], d.At()...)
+		if v.bound > 0 {
+			v.unacked = append(v.unacked, d.Position)
+		}
+		v.tell(d.Position)
 	}
-	v.tell(d.Position)
-	if v.plain {
+	v.scratch = append(v.scratch[:0], `{"op":"event",`...)
+	switch {
+	case v.plain:
 		return v.frame(opText, d.JSON())
+	case d.Position == 0: // of an ephemeral topic: no cursor, nothing to acknowledge
+		v.scratch = append(v.scratch, `"event":`...)
+	default:
+		v.scratch = append(append(append(v.scratch, `"cursor":"`...), d.At()...), `","event":`...)
 	}
-	v.scratch = append(append(append(v.scratch[:0], `{"op":"event","cursor":"`...), d.At()...), `","event":`...)
 	return v.frame(opText, v.scratch, d.JSON(), []byte{'}'})
 }
 

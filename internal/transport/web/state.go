@@ -109,7 +109,7 @@ func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.T
 		if (n&255 == 255 || d.Frame == nil) && time.Now().After(until) {
 			return writeCut(out, at)
 		}
-		at.Position = d.Position
+		at.Position = max(at.Position, d.Position) // held values of ephemeral topics have none
 		if d.Frame == nil {
 			continue
 		}
@@ -138,15 +138,17 @@ func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) 
 	if err != nil {
 		return err
 	}
-	tag := etag(d.Position)
 	h := w.Header()
-	h.Set("ETag", tag)
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Signalbox-Cursor", d.Cursor.String())
 	h.Set("Signalbox-Log-Ms", strconv.FormatInt(d.LogMillis, 10))
-	if held := strings.Join(r.Header["If-None-Match"], ","); held == "*" || strings.Contains(held, tag) {
-		w.WriteHeader(http.StatusNotModified)
-		return nil
+	if d.Position != 0 { // that of an ephemeral topic is no version that could be named
+		tag := etag(d.Position)
+		h.Set("ETag", tag)
+		if held := strings.Join(r.Header["If-None-Match"], ","); held == "*" || strings.Contains(held, tag) {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
 	}
 	return s.whole(w, http.StatusOK, "application/cloudevents+json", append(d.JSON(), '\n'))
 }

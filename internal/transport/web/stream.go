@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
 )
 
@@ -70,6 +71,8 @@ type stream struct {
 	turn    bool      // this stream has one of the server's turns
 	remote  string    // address of the reader
 	presence
+
+	attendance *broker.Attendance // nil while the stream is not announced
 }
 
 // A reader that catches up reads from the store, which may block, and sends
@@ -128,6 +131,19 @@ func (st *stream) release() {
 		st.reader.Close()
 		st.reader = nil
 	}
+	if st.attendance != nil {
+		st.attendance.Leave()
+		st.attendance = nil
+	}
+}
+
+// announce shows on $presence that the stream is there, until it is released.
+func (st *stream) announce(door string) {
+	topics := make([]string, len(st.request.Patterns))
+	for i, p := range st.request.Patterns {
+		topics[i] = p.String()
+	}
+	st.attendance = st.s.broker.Announce(broker.Presence{Agent: st.agent, Door: door, Topics: topics, Remote: st.remote})
 }
 
 // follow sends what the reader has until the stream's life, the broker or the
@@ -243,7 +259,7 @@ func (st *stream) send(window *dispatch.Window, now time.Time) error {
 		st.door.Deliveries.Add(float64(n))
 		st.door.Bytes.Add(float64(size))
 		st.s.delivered(st.from, st.door, window.Deliveries)
-		st.sent, st.written = window.Deliveries[n-1].Position, now
+		st.sent, st.written = max(st.sent, lastPosition(window.Deliveries)), now
 	}
 	switch {
 	case window.CaughtUp && !st.synced:
@@ -257,6 +273,17 @@ func (st *stream) send(window *dispatch.Window, now time.Time) error {
 		return st.voice.flush()
 	}
 	return nil
+}
+
+// lastPosition passes over the events of ephemeral topics, which come last and
+// have none.
+func lastPosition(deliveries []dispatch.Delivery) uint64 {
+	for i := len(deliveries) - 1; i >= 0; i-- {
+		if p := deliveries[i].Position; p != 0 {
+			return p
+		}
+	}
+	return 0
 }
 
 // tend does what time asks for: end the stream, or show that it is alive.

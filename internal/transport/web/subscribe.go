@@ -118,6 +118,9 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	door := s.metrics.Reading.Door(metrics.Poll)
+	if p.fromNow {
+		p.request.Live = s.broker.Mark()
+	}
 	reader, reset, err := s.open(&p)
 	if err != nil {
 		return countReset(door, err)
@@ -239,7 +242,12 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, pg *page, p read
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Signalbox-Cursor", pg.cursor.String())
 	h.Set("Signalbox-Synced", strconv.FormatBool(pg.synced))
-	h.Set("Link", "<"+nextURL(r.URL, pg.cursor)+`>; rel="next"`)
+	live := ""
+	if mark, ok := pg.reader.Mark(); ok {
+		live = mark.String()
+		h.Set("Signalbox-Live", live)
+	}
+	h.Set("Link", "<"+nextURL(r.URL, pg.cursor, live)+`>; rel="next"`)
 	if p.waits {
 		h.Set("Signalbox-Wait", strconv.Itoa(int(p.wait/time.Second)))
 	}
@@ -267,9 +275,13 @@ func countReset(door *metrics.Door, err error) error {
 
 // nextURL is the same request from the cursor on. It is relative, since the
 // broker does not know by which name a proxy is called.
-func nextURL(u *url.URL, c event.Cursor) string {
+func nextURL(u *url.URL, c event.Cursor, live string) string {
 	q := u.Query()
 	q.Set("cursor", c.String())
+	q.Del("live")
+	if live != "" {
+		q.Set("live", live)
+	}
 	return u.EscapedPath() + "?" + q.Encode()
 }
 
