@@ -190,6 +190,15 @@ func TestSocketReadsSeveralTopicsFromACursor(t *testing.T) {
 	sameList(t, "events from now on", ids, nil)
 }
 
+func TestSocketTakesAFilter(t *testing.T) {
+	d := openDoor(t)
+	for i, kind := range []string{"t.a", "t.b", "t.a"} {
+		d.structured("a", strings.Replace(ev(strconv.Itoa(i+1), ""), "t.x", kind, 1)).want(t, 200)
+	}
+	ids, _ := d.dial("/v1/topics/a/events"+query("filter", "type = 't.a'"), v1).untilSync()
+	sameList(t, "events", ids, []string{"1", "3"})
+}
+
 func TestSocketGivesReceiptsByReference(t *testing.T) {
 	d := openDoor(t)
 	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
