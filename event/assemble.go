@@ -121,6 +121,8 @@ func (s *scratch) check(e *Event, m *member, r rules) error {
 		}
 	}
 	switch {
+	case m.id == attrOther && isLetterName(s.bytes(m.name)):
+		return reserved(string(s.bytes(m.name)), r)
 	case m.id == attrOther:
 		return nil
 	case m.id == attrSuperseded || m.id == attrExpiry:
@@ -205,6 +207,19 @@ func (e *Event) checkTyped(m *member, text []byte, r rules) error {
 	}
 	m.kind, m.num = Integer, int32(n)
 	return nil
+}
+
+// isLetterName tells the attributes that say why an event is a dead letter.
+func isLetterName(name []byte) bool {
+	rest, ok := bytes.CutPrefix(name, []byte("dlq"))
+	if !ok {
+		return false
+	}
+	switch string(rest) {
+	case "cause", "attempts", "topic", "position", "error":
+		return true
+	}
+	return false
 }
 
 func reserved(name string, r rules) error {

@@ -63,6 +63,13 @@ const (
 	CodeFilterUnsupported Code = "filter_unsupported"
 	CodeFilterInvalid     Code = "filter_invalid"
 
+	CodeSubscriptionInvalid  Code = "subscription_invalid"
+	CodeSubscriptionUnknown  Code = "subscription_unknown"
+	CodeSubscriptionConflict Code = "subscription_conflict"
+	CodeSubscriptionLimit    Code = "subscription_limit"
+	CodeProtocolUnsupported  Code = "protocol_unsupported"
+	CodeDeadLetterUnknown    Code = "dead_letter_unknown"
+
 	CodeParameterInvalid Code = "parameter_invalid"
 	CodeNotAcceptable    Code = "not_acceptable"
 	CodeNotFound         Code = "not_found"

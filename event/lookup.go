@@ -4,6 +4,7 @@ package event
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -149,4 +150,31 @@ func CheckKey(key string) error {
 		return Errorf(CodeKeyInvalid, "The key %s.", fault)
 	}
 	return nil
+}
+
+// HasMember reports whether valid JSON is an object that has one of the members.
+func HasMember(object []byte, names ...string) bool {
+	s := getScratch()
+	defer s.release()
+	s.begin()
+	s.parse(object, jsontext.AllowDuplicateNames(true))
+	if s.dec.PeekKind() != jsontext.KindBeginObject {
+		return false
+	}
+	if _, err := s.dec.ReadToken(); err != nil {
+		return false
+	}
+	for s.dec.PeekKind() == jsontext.KindString {
+		quoted, err := s.readValue()
+		if err != nil {
+			return false
+		}
+		if have, _ := s.unquote(quoted); slices.Contains(names, string(s.bytes(have))) {
+			return true
+		}
+		if s.dec.SkipValue() != nil {
+			return false
+		}
+	}
+	return false
 }
