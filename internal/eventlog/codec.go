@@ -40,19 +40,32 @@ func (p *Proposal) AppendBinary(dst []byte) []byte {
 	switch p.Kind {
 	case KindEvents:
 		dst = p.appendRequest(dst)
-		dst = binary.AppendUvarint(dst, uint64(len(p.Entries)))
-		for i := range p.Entries {
-			dst = p.Entries[i].appendBinary(dst)
-		}
+		dst = p.appendEntries(dst)
 	case KindControl:
-		control, err := json.Marshal(p.Control)
-		if err != nil {
-			panic(fmt.Sprintf("eventlog: a control entry does not encode: %v", err)) // plain fields only
-		}
-		dst = appendString(dst, string(control))
+		dst = appendJSON(dst, p.Control)
+	case KindSubscription:
+		dst = appendJSON(dst, p.Subscription)
+		dst = p.appendEntries(dst)
 	case KindRefusal:
 		dst = appendString(dst, p.RefusedCode)
 		dst = binary.AppendUvarint(dst, p.RefusedCount)
+	}
+	return dst
+}
+
+// appendJSON panics if v does not encode, which plain fields always do.
+func appendJSON(dst []byte, v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("eventlog: an entry does not encode: %v", err))
+	}
+	return appendString(dst, string(text))
+}
+
+func (p *Proposal) appendEntries(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(p.Entries)))
+	for i := range p.Entries {
+		dst = p.Entries[i].appendBinary(dst)
 	}
 	return dst
 }
@@ -141,14 +154,7 @@ func DecodeProposal(b []byte) (*Proposal, error) {
 	switch p.Kind {
 	case KindEvents:
 		r.request(p)
-		count := r.uvarint()
-		if count > event.MaxBatch {
-			return nil, ErrFormat
-		}
-		p.Entries = make([]Entry, count)
-		for i := range p.Entries {
-			r.entry(&p.Entries[i])
-		}
+		r.entries(p)
 	case KindControl:
 		if err := json.Unmarshal([]byte(r.string()), &p.Control); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
@@ -156,6 +162,14 @@ func DecodeProposal(b []byte) (*Proposal, error) {
 		if !p.Control.complete() {
 			return nil, ErrFormat
 		}
+	case KindSubscription:
+		if err := json.Unmarshal([]byte(r.string()), &p.Subscription); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
+		}
+		if p.Subscription == nil || !p.Subscription.complete() {
+			return nil, ErrFormat
+		}
+		r.entries(p)
 	case KindRefusal:
 		p.RefusedCode = r.string()
 		p.RefusedCount = r.uvarint()
@@ -280,6 +294,18 @@ func (r *reader) schema(c *SchemaCheck) {
 		f := SchemaFault{Entry: int(r.uint32())}
 		f.Pointer, f.Keyword, f.Text = r.string(), r.string(), r.string()
 		c.Faults = append(c.Faults, f)
+	}
+}
+
+func (r *reader) entries(p *Proposal) {
+	count := r.uvarint()
+	if count > event.MaxBatch {
+		r.failed = true
+		return
+	}
+	p.Entries = make([]Entry, count)
+	for i := range p.Entries {
+		r.entry(&p.Entries[i])
 	}
 }
 

@@ -26,6 +26,8 @@ const (
 	KindTick    Kind = 3 // log time moves to AdmittedMillis
 	KindRefusal Kind = 4 // something was refused before it was proposed
 	KindProbe   Kind = 5 // nothing: proves that the write path works
+
+	KindSubscription Kind = 6 // a change of a durable subscription
 )
 
 // Proposal is what one caller submitted.
@@ -50,6 +52,9 @@ type Proposal struct {
 
 	// Of KindControl.
 	Control Control
+
+	// Of KindSubscription. What it adds to topics of the broker is in Entries.
+	Subscription *Subscription
 
 	// Of KindRefusal: the code, and how many refusals this entry stands for.
 	RefusedCode  string
@@ -157,4 +162,10 @@ type Settings struct {
 	TopicsMax       int    `json:"topics_max"`
 	TimersPerTick   int    `json:"timers_per_tick"`
 	IncarnationName string `json:"incarnation"`
+
+	SubscriptionsMax int `json:"subscriptions_max,omitempty"`
+	// How long beyond its retention, and how many bytes of it, an event is kept
+	// for a subscription that has not read it.
+	HoldMillis int64  `json:"hold_max_ms,omitempty"`
+	HoldBytes  uint64 `json:"hold_max_bytes,omitempty"`
 }

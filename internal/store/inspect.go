@@ -397,7 +397,8 @@ func covers(it *pebble.Iterator, index uint64) bool {
 // Unknown walks the keys that are none of the keyspace's.
 func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 	known := []byte{prefixEvent, prefixHistory, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
-		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixMeta}
+		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixMeta,
+		prefixSubscriptionID, prefixSubscription, prefixSubscriptionState, prefixDelivery}
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)
 	if err != nil {
@@ -423,7 +424,7 @@ func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 }
 
 func unknownMeta(key []byte) bool {
-	return key[0] == prefixMeta && string(key[1:]) != metaSpace && string(key[1:]) != metaSettings
+	return key[0] == prefixMeta && string(key[1:]) != metaSpace && string(key[1:]) != metaSettings && string(key[1:]) != metaSubscriptions
 }
 
 // HasEvent reports whether a position has a row.

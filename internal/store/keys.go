@@ -20,6 +20,10 @@ import "encoding/binary"
 //	G t               the number of a deleted topic whose rows are to be reclaimed
 //	L leaf            one row per commit: the audit leaves from that index on
 //	M name            the space's own state
+//	u id              a subscription's number n (uint32)
+//	U n               a subscription's document, see SubscriptionConfig
+//	V n               how far it is, see SubscriptionState
+//	W n kind …        its deliveries: pending events, lists of keys, dead letters
 //
 // Each E key is set once and deleted at most once, so that SingleDelete is
 // safe: Pebble elides the pair when it meets in a compaction. An event that is
@@ -38,6 +42,11 @@ const (
 	prefixGarbage  = 'G'
 	prefixLeaves   = 'L'
 	prefixMeta     = 'M'
+
+	prefixSubscriptionID    = 'u'
+	prefixSubscription      = 'U'
+	prefixSubscriptionState = 'V'
+	prefixDelivery          = 'W'
 )
 
 func appendEventKey(dst []byte, topic uint32, position uint64) []byte {

@@ -18,6 +18,8 @@ import (
 const (
 	metaSpace    = "space"
 	metaSettings = "settings"
+
+	metaSubscriptions = "subscriptions" // written when one is created or ends
 )
 
 // get calls use with the value of a key, and reports whether there was one.

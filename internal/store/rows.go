@@ -199,6 +199,9 @@ type TimerKind uint8
 const (
 	TimerExpire TimerKind = 1 // an event's expirytime: it is no longer delivered
 	TimerPurge  TimerKind = 2 // a tombstone, or a hidden winner, is forgotten
+	// A subscription, whose number is in Topic, has deadlines or may expire.
+	TimerDeadline TimerKind = 3
+	TimerUnused   TimerKind = 4
 )
 
 // Timer is something to be done in apply once log time has reached DueMillis.
