@@ -47,6 +47,8 @@ type Projector struct {
 	// schemaBytes are those of the schemas of all topics.
 	schemaBytes int
 
+	subscribed subscribed
+
 	batch   *store.Batch  // of the current group
 	lookup  *store.Lookup // what was committed before the current group
 	leaves  []byte        // of the current group
@@ -61,6 +63,7 @@ type Result struct {
 	Err      *event.Error    // nil: it took effect, or was a repetition
 	Verdicts []store.Verdict // one for each entry
 	Replayed bool            // the verdicts are an earlier request's
+	Delivery *Delivery       // of a subscription's proposal
 }
 
 // Applied is an event that was given a position.
@@ -93,8 +96,11 @@ type Output struct {
 	Topics  []store.Topic // those that changed, as they are now
 	// Forgotten are keys of which nothing is left, before anything in Applied.
 	Forgotten []Key
-	Space     store.Space
-	Due       bool // timers that were due are left for another tick
+	// Subscriptions are those that changed or need attention; one may be there
+	// more than once.
+	Subscriptions []Stirred
+	Space         store.Space
+	Due           bool // timers that were due are left for another tick
 }
 
 // Open loads the state. A new store has none: its first proposal must be a
@@ -109,6 +115,11 @@ func Open(s *store.Store) (*Projector, error) {
 	if p.settings.FeatureLevel > FeatureLevel {
 		return nil, event.Errorf(event.CodeStoreFormat, "The data needs feature level %d and this version has %d. Start the newer version that wrote it.", p.settings.FeatureLevel, FeatureLevel)
 	}
+	count, err := s.LoadSubscriptions()
+	if err != nil {
+		return nil, fmt.Errorf("projector: loading: %w", err)
+	}
+	p.subscribed = newSubscribed(count)
 	err = s.LoadTopics(func(t store.Topic) error {
 		p.addTopic(&topic{Topic: t})
 		return nil
@@ -146,6 +157,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	p.batch = p.store.NewBatch()
 	p.leaves, p.applied, p.gone, p.touched = nil, nil, nil, p.touched[:0]
 	p.overlay.reset()
+	p.subscribed.reset()
 	firstLeaf := p.space.Leaves
 	out.Results = make([]Result, 0, len(group))
 	for _, proposal := range group {
@@ -166,6 +178,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		out.Topics = append(out.Topics, t.Topic)
 		t.touched = false
 	}
+	out.Subscriptions = p.finishSubscriptions()
 	if len(p.leaves) > 0 {
 		p.batch.SetLeaves(firstLeaf, p.leaves)
 	}
@@ -202,6 +215,8 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 		return p.events(proposal)
 	case eventlog.KindControl:
 		return p.control(proposal)
+	case eventlog.KindSubscription:
+		return p.subscription(proposal)
 	case eventlog.KindTick:
 		due, err := p.tick(proposal.AdmittedMillis)
 		out.Due = due

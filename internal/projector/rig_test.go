@@ -53,6 +53,7 @@ func defaultSettings() eventlog.Settings {
 	return eventlog.Settings{
 		FeatureLevel: projector.FeatureLevel, MaxDriftMillis: 500, DedupMillis: (24 * time.Hour).Milliseconds(),
 		TopicsMax: 100, TimersPerTick: 1000, IncarnationName: "k3f9x0ab",
+		SubscriptionsMax: 10,
 	}
 }
 

@@ -69,6 +69,7 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		"configure": s.configure, "reopen": s.restart, "state": s.state, "guards": s.guards, "history": s.history, "figures": s.figures,
 		"digest": s.digestOf, "leaves": s.countLeaves, "rows": s.countRows,
 	}
+	maps.Copy(commands, s.subscriptionCommands())
 	command := commands[d.Cmd]
 	if command == nil {
 		d.Fatalf(t, "there is no command %q", d.Cmd)
@@ -442,6 +443,9 @@ func verdict(r projector.Result) string {
 			line += " " + name + "=" + value
 		}
 		return line
+	}
+	if r.Delivery != nil {
+		return delivery(r.Delivery)
 	}
 	if len(r.Verdicts) == 0 {
 		return "ok"

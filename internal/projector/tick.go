@@ -50,7 +50,21 @@ func (p *Projector) fireTimers() (due bool, err error) {
 	// Before the timers that firing arms, for a range delete removes what
 	// stands before it in the batch.
 	p.batch.DeleteTimers(fired[len(fired)-1])
+	looked := 0
 	for _, timer := range fired {
+		if timer.Kind == store.TimerDeadline || timer.Kind == store.TimerUnused {
+			if looked >= deadlineRowsMax {
+				p.batch.SetTimer(timer)
+				due = true
+				continue
+			}
+			rows, err := p.lookAt(timer)
+			if err != nil {
+				return due, err
+			}
+			looked += rows
+			continue
+		}
 		t := p.numbers[timer.Topic]
 		if t == nil {
 			continue // the topic was deleted
@@ -65,6 +79,17 @@ func (p *Projector) fireTimers() (due bool, err error) {
 		}
 	}
 	return due, nil
+}
+
+// deadlineRowsMax bounds the pending events that one tick goes through.
+const deadlineRowsMax = 20_000
+
+// lookAt fires a timer of a subscription.
+func (p *Projector) lookAt(timer store.Timer) (rows int, err error) {
+	if timer.Kind == store.TimerUnused {
+		return 1, p.lookUnused(timer)
+	}
+	return p.lookDeadlines(timer)
 }
 
 // expire removes an event whose expirytime has come. In a compacted topic its

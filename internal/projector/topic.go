@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
@@ -185,6 +186,9 @@ func (p *Projector) retire(name string, to uint64) (err error) {
 	t.RetiredTo = retired
 	t.RemovedTo = max(t.RemovedTo, retired)
 	p.touch(t)
+	if id, ok := strings.CutPrefix(name, topicLetters); ok {
+		return p.retireLetters(id, retired)
+	}
 	return nil
 }
 

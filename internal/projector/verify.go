@@ -24,21 +24,24 @@ type Finding struct {
 
 // Tally counts the rows that were checked.
 type Tally struct {
-	Leaves     uint64
-	Events     uint64 // retained, without History
-	History    uint64 // retained although they are superseded
-	Reclaim    uint64 // events that are gone, and whose space is not reclaimed yet
-	Winners    uint64
-	Seen       uint64
-	Answered   uint64
-	Timers     uint64
-	Minutes    uint64
-	Topics     uint64 // deleted ones included
-	Garbage    uint64 // deleted topics whose space is not reclaimed yet
-	Position   uint64 // of the last event
-	Chain      [32]byte
-	LogMillis  int64
-	Settings   eventlog.Settings
+	Leaves    uint64
+	Events    uint64 // retained, without History
+	History   uint64 // retained although they are superseded
+	Reclaim   uint64 // events that are gone, and whose space is not reclaimed yet
+	Winners   uint64
+	Seen      uint64
+	Answered  uint64
+	Timers    uint64
+	Minutes   uint64
+	Topics    uint64 // deleted ones included
+	Garbage   uint64 // deleted topics whose space is not reclaimed yet
+	Position  uint64 // of the last event
+	Chain     [32]byte
+	LogMillis int64
+	Settings  eventlog.Settings
+
+	Subscriptions uint64
+
 	Incomplete []string // kinds of rows that could not be read to the end
 }
 
@@ -62,6 +65,8 @@ type verifier struct {
 	purges  map[timerAt]bool // armed purge timers
 	step    string
 	rows    uint64
+
+	letterTopics map[string]*verified // by name; set by subscriptions
 }
 
 // verified is what was counted of one topic.
@@ -109,6 +114,7 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 	}{
 		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves},
 		{"timers", v.timers}, {"events", v.events}, {"history", v.histories}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
+		{"subscriptions", v.subscriptions},
 	} {
 		v.step, v.rows = step.name, 0
 		if err := step.run(); err != nil {

@@ -246,6 +246,7 @@ func (v *verifier) timers() error {
 			v.found(Finding{What: "timer", Topic: v.name(t.Topic), Position: t.Position, Key: t.Key, Explanation: sprintf(format, args...)})
 		}
 		switch {
+		case t.Kind == store.TimerDeadline || t.Kind == store.TimerUnused: // of a subscription, which may have ended
 		case t.Topic == 0 || t.Topic > v.space.TopicLast:
 			bad("A timer refers to topic number %d, which was never given out.", t.Topic)
 		case t.Position == 0 || t.Position > v.space.Position:
