@@ -76,6 +76,7 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 		b.leftover.Store(out.Due)
 	}
 	var t tally
+	b.deliveries.stir(out.Subscriptions)
 	for i, result := range out.Results {
 		b.count(&t, group[i], &result)
 		if c, ok := group[i].Local.(*call); ok {

@@ -11,7 +11,6 @@ package broker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,6 +53,11 @@ type Options struct {
 	// that does not know how the broker is configured. MaxDrift and DedupWindow
 	// have no effect then, but on a log that is new.
 	KeepSettings bool
+	// HoldMax is for how long beyond a topic's retention events are kept for a
+	// subscription that has not read them, and HoldBytes how many bytes of them in
+	// each topic. 0: 7 days, 1 GiB.
+	HoldMax   time.Duration
+	HoldBytes uint64
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
 	// Held bounds what ephemeral topics hold in memory.
@@ -80,6 +84,12 @@ func (o *Options) fill() {
 	}
 	if o.DedupWindow == 0 {
 		o.DedupWindow = 24 * time.Hour
+	}
+	if o.HoldMax == 0 {
+		o.HoldMax = 7 * 24 * time.Hour
+	}
+	if o.HoldBytes == 0 {
+		o.HoldBytes = 1 << 30
 	}
 	if o.CleanEvery == 0 {
 		o.CleanEvery = 10 * time.Second
@@ -110,6 +120,9 @@ type Broker struct {
 	refusals  *refusals
 	roster    *roster
 	ready     probe
+
+	deliveries *deliveries
+	filters    compiled // of subscriptions
 
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
@@ -170,7 +183,9 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		schemas: admission.NewSchemas(),
 		disk:    newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
-		cleanNow: make(chan chan error),
+		cleanNow:   make(chan chan error),
+		deliveries: newDeliveries(),
+
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}
 	b.refusals, b.roster = newRefusals(b), newRoster(b)
@@ -191,6 +206,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	go b.applyLoop()
 	b.background.Go(b.tickLoop)
 	b.background.Go(b.cleanLoop)
+	b.background.Go(b.keeper)
 	b.background.Go(func() { b.disk.loop(b.stop) })
 	return b, nil
 }
@@ -207,6 +223,8 @@ func (b *Broker) configure() error {
 		want.MaxDriftMillis = b.options.MaxDrift.Milliseconds()
 		want.DedupMillis = b.options.DedupWindow.Milliseconds()
 		want.TopicsMax, want.TimersPerTick = topicsMax, timersPerTick
+		want.SubscriptionsMax = subscriptionsMax
+		want.HoldMillis, want.HoldBytes = b.options.HoldMax.Milliseconds(), b.options.HoldBytes
 	}
 	if want == b.projector.Settings() {
 		return nil
@@ -242,17 +260,7 @@ func (b *Broker) stamp(group []*eventlog.Proposal) {
 }
 
 // newIncarnation draws the name that tells this log's cursors from others'.
-func newIncarnation() string {
-	const alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
-	var raw [8]byte
-	// Read never returns an error: it ends the process if the system has no
-	// randomness.
-	_, _ = rand.Read(raw[:])
-	for i := range raw {
-		raw[i] = alphabet[int(raw[i])%len(alphabet)]
-	}
-	return string(raw[:])
-}
+func newIncarnation() string { return newName(8) }
 
 // Drain begins the shutdown: publishes are refused, and readers are told to
 // end their streams.

@@ -209,11 +209,23 @@ func (c *cleaner) retire(t *store.Topic) (more bool, err error) {
 	if to == 0 {
 		return false, nil
 	}
+	free, err := c.held(t, to, now)
+	if err != nil {
+		return false, err
+	}
+	if free < to && t.Policy.Retention != nil {
+		c.next[t.Number] = check{millis: now + heldAgain, retention: t.Policy.Retention.Std().Milliseconds()}
+	}
+	if free <= t.RetiredTo {
+		return false, nil
+	}
+	waits := free < to
+	to = free
 	done := c.propose(t, eventlog.Control{Op: eventlog.OpRetire, Topic: t.Name, RetireTo: to}, func(t *store.Topic) uint64 { return t.RetiredTo })
 	if done {
 		c.b.metrics.Cleaner.Retired.Add(float64(rows))
 	}
-	return done && rows == cleanRowsMax, nil
+	return done && rows == cleanRowsMax && !waits, nil
 }
 
 // retirable reports whether a look at a topic's oldest events may find some that

@@ -186,7 +186,7 @@ func (v *verification) rows(ctx context.Context, s *store.Store) error {
 		VerifyCount{"topics", tally.Topics}, VerifyCount{"events", tally.Events}, VerifyCount{"superseded events", tally.History}, VerifyCount{"keys", tally.Winners},
 		VerifyCount{"audit leaves", tally.Leaves}, VerifyCount{"timers", tally.Timers},
 		VerifyCount{"deduplication records", tally.Seen}, VerifyCount{"idempotency records", tally.Answered},
-		VerifyCount{"minutes", tally.Minutes}, VerifyCount{"events to reclaim", tally.Reclaim}, VerifyCount{"topics to reclaim", tally.Garbage},
+		VerifyCount{"minutes", tally.Minutes}, VerifyCount{"subscriptions", tally.Subscriptions}, VerifyCount{"events to reclaim", tally.Reclaim}, VerifyCount{"topics to reclaim", tally.Garbage},
 	)
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"signalbox/event"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -97,7 +98,31 @@ func (r *Reader) Release() {
 func (r *Reader) window(end uint64, caughtUp bool) Window {
 	r.cursor = max(r.cursor, end)
 	r.reached.Store(r.cursor)
-	return Window{Deliveries: r.out, Cursor: r.at(r.cursor), CaughtUp: caughtUp}
+	w := Window{Cursor: r.at(r.cursor), CaughtUp: caughtUp}
+	if r.spec.Match != nil {
+		r.out = slices.DeleteFunc(r.out, func(d Delivery) bool { return !r.spec.Match(d.JSON()) })
+	}
+	if !r.spec.Select.All() {
+		for i := range r.out {
+			r.out[i] = r.shape(&r.out[i])
+		}
+	}
+	w.Deliveries = r.out
+	return w
+}
+
+// shape builds a delivery with what is selected of another.
+func (r *Reader) shape(d *Delivery) Delivery {
+	frame := make([]byte, 0, len(d.Frame))
+	frame = append(r.at(d.Position).AppendTo(append(frame, "id: "...)), "\ndata: "...)
+	out := Delivery{Position: d.Position, json: len(frame)}
+	frame = r.spec.Select.AppendSelected(frame, d.JSON())
+	if event.NeedsLineFold(frame[out.json:]) {
+		out.raw = slices.Clone(frame[out.json:])
+		event.FoldLines(frame[out.json:])
+	}
+	out.Frame = append(frame, "\n\n"...)
+	return out
 }
 
 // removed reports whether the event may be gone from the store for another

@@ -27,6 +27,9 @@ type Start struct {
 	Now     bool
 	Time    time.Time
 	EventID string // after the event with this id; of a single topic
+	// Exact says that the cursor is the place of a reader that was there before:
+	// its @0 is a place, and not whatever is the oldest now.
+	Exact bool
 }
 
 // Spec says what a reader reads.
@@ -34,8 +37,11 @@ type Spec struct {
 	Patterns []event.Pattern // at least one
 	Start    Start
 	View     string
-	Filter   *filter.Filter // nil: everything
-	Live     Mark           // where to begin on ephemeral topics
+	Filter   *filter.Filter         // nil: everything
+	Live     Mark                   // where to begin on ephemeral topics
+	Since    time.Time              // skip what was applied before
+	Match    func(json []byte) bool // which events are delivered; nil: all
+	Select   event.Selection        // what of them is delivered
 }
 
 // Limit bounds one window. A window holds at least one event, if there is one.
@@ -161,6 +167,9 @@ func (r *Reader) checkView() error {
 }
 
 func (r *Reader) start(s Start) error {
+	if !r.spec.Since.IsZero() {
+		r.since = r.spec.Since.UnixMilli()
+	}
 	switch {
 	case s.Now:
 		r.cursor = r.d.Head().Position
@@ -168,7 +177,7 @@ func (r *Reader) start(s Start) error {
 		return r.startAt(s.Time.UnixMilli())
 	case s.EventID != "":
 		return r.startAfter(s.EventID)
-	case s.Cursor != nil && s.Cursor.Position > 0:
+	case s.Cursor != nil && (s.Cursor.Position > 0 || s.Exact):
 		return r.resume(*s.Cursor)
 	default:
 		r.fromOldest()

@@ -59,6 +59,16 @@ func (r *Record) FillFrom(e *event.Event) {
 	r.members(e.AppendJSON(nil)[1:])
 }
 
+// FillDelivered reads an event from the JSON that is delivered, which has what
+// the broker puts before the members.
+func (r *Record) FillDelivered(json []byte) {
+	r.event.Reset()
+	r.text = r.text[:0]
+	if len(json) > 1 {
+		r.members(json[1:])
+	}
+}
+
 // keep takes text that was appended to r.text and returns what was added.
 func (r *Record) keep(appended []byte) []byte {
 	added := appended[len(r.text):]

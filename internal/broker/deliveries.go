@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"signalbox/event"
+	"signalbox/internal/dispatch"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
+)
+
+// The reasons for which a stream of a subscription ends.
+const (
+	EndReplaced = "replaced" // another connection took its place
+	EndChanged  = "changed"  // the subscription was changed, or its cursor moved
+	EndPaused   = "paused"
+	EndDeleted  = "deleted"
+)
+
+// deliveries knows who is using which subscription just now. All of it may be
+// lost: what must survive is in the subscriptions' rows.
+type deliveries struct {
+	mu       sync.Mutex
+	sessions map[string]*session  // by subscription id; guarded by mu
+	calls    map[string]attention // what the keeper has to look at; guarded by mu
+	wake     chan struct{}        // holds one token when there are calls
+}
+
+// attention is what apply has found out of a subscription and leaves to the broker.
+type attention struct{ spent, unused bool }
+
+// session is shared by all who use a subscription at one time.
+type session struct {
+	turn    chan struct{} // held by whoever plans a hand-out; one token
+	users   int           // guarded by deliveries.mu
+	changed chan struct{} // closed and replaced when the subscription changes; guarded by deliveries.mu
+	stream  *Attachment   // the connection that has the stream; guarded by deliveries.mu
+
+	// The reader of the last hand-out; owned by whoever has the turn.
+	reader *dispatch.Reader
+	filter string // what the reader was opened for
+	passed eventlog.Counts
+
+	matched, dropped, failed atomic.Uint64 // by a stream, not yet stored
+}
+
+func newDeliveries() *deliveries {
+	return &deliveries{sessions: map[string]*session{}, calls: map[string]attention{}, wake: make(chan struct{}, 1)}
+}
+
+// count is told by the reader what became of an event.
+func (s *session) count(v verdictOn) {
+	switch v {
+	case selected:
+		return
+	case failed:
+		s.passed.Errors++
+	}
+	s.passed.Dropped++
+}
+
+// enter returns the session of a subscription, for one more user.
+func (d *deliveries) enter(id string) *session {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[id]
+	if s == nil {
+		s = &session{turn: make(chan struct{}, 1), changed: make(chan struct{})}
+		d.sessions[id] = s
+	}
+	s.users++
+	return s
+}
+
+// leave gives the session up; after the last user nothing of it is left.
+func (d *deliveries) leave(id string, s *session) {
+	d.mu.Lock()
+	s.users--
+	last := s.users == 0
+	if last {
+		delete(d.sessions, id)
+	}
+	d.mu.Unlock()
+	if last && s.reader != nil {
+		s.reader.Close()
+	}
+}
+
+// changes returns a channel that is closed when the subscription changes.
+func (d *deliveries) changes(s *session) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return s.changed
+}
+
+// callsMax bounds what the keeper has to do. What does not fit is found again:
+// spent events by the next hand-out, unused subscriptions by their timer.
+const callsMax = 10_000
+
+// stir wakes whoever waits for a subscription that a commit has changed.
+func (d *deliveries) stir(stirred []projector.Stirred) {
+	if len(stirred) == 0 {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range stirred {
+		if session := d.sessions[s.ID]; session != nil {
+			close(session.changed)
+			session.changed = make(chan struct{})
+		}
+		if !s.Spent && !s.Unused || len(d.calls) >= callsMax {
+			continue
+		}
+		a := d.calls[s.ID]
+		d.calls[s.ID] = attention{a.spent || s.Spent, a.unused || s.Unused}
+		select {
+		case d.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// called takes what the keeper has to look at.
+func (d *deliveries) called() map[string]attention {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	calls := d.calls
+	d.calls = map[string]attention{}
+	return calls
+}
+
+// end ends the stream of a subscription, if it has one.
+func (d *deliveries) end(id, reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.sessions[id]; s != nil && s.stream != nil {
+		s.stream.end(reason)
+		s.stream = nil
+	}
+}
+
+// stop ends a connection's stream for a reason of its own.
+func (d *deliveries) stop(a *Attachment, reason string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a.end(reason)
+}
+
+// take gives the stream to a connection; the newest wins, for an old one may be
+// dead without anybody knowing it yet.
+func (d *deliveries) take(s *session, a *Attachment) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.stream != nil {
+		s.stream.end(EndReplaced)
+	}
+	s.stream = a
+}
+
+// release takes the stream from a connection, if it still has it.
+func (d *deliveries) release(s *session, a *Attachment) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s.stream == a {
+		s.stream = nil
+	}
+}
+
+// lock waits for the turn to plan a hand-out.
+func (s *session) lock(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return event.Errorf(event.CodeOverloaded, "The request ended before it was its turn: %w.", ctx.Err())
+	}
+}
+
+func (s *session) unlock() { <-s.turn }

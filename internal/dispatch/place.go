@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dispatch
+
+import (
+	"signalbox/event"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+// Stored is an event that was looked up.
+type Stored struct {
+	Delivery
+	Row     store.EventRow // its own memory
+	Topic   string
+	Compact bool
+}
+
+// Lookup returns an event by its place, and whether it is still there and has
+// not expired.
+func (d *Dispatch) Lookup(topic string, position uint64) (out Stored, ok bool, err error) {
+	var t *store.Topic
+	var now int64
+	snapshot := d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		if v := d.topics[topic]; v != nil {
+			t = v.info.Load()
+		}
+		now = max(d.space.LogMillis, d.now())
+	})
+	defer snapshot.Close()
+	if t == nil || t.Deleted || position <= t.RetiredTo {
+		return out, false, nil
+	}
+	found, err := snapshot.Event(t.Number, position, func(row store.EventRow) error {
+		if row.ExpiryMillis != 0 && row.ExpiryMillis <= now {
+			return nil
+		}
+		ok = true
+		row.Key = append([]byte(nil), row.Key...)
+		row.Members = append([]byte(nil), row.Members...)
+		e := projector.Applied{Topic: topic, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
+		out = Stored{Delivery: deliver(d.cursor(position), &e), Row: row, Topic: topic, Compact: t.Policy.Compacts()}
+		return nil
+	})
+	return out, ok && found, err
+}
+
+// Original is an event of a topic of dead letters as it was delivered at first.
+func (d *Dispatch) Original(row *store.EventRow, prefix uint32, topic string, position uint64) Delivery {
+	e := projector.Applied{Topic: topic, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members[prefix:]}
+	return deliver(d.cursor(position), &e)
+}
+
+// Lag is how far a reader is behind.
+type Lag struct {
+	Events uint64 // after its cursor; those that were superseded count, too
+	Oldest int64  // log time of the first of them; 0: there is none
+}
+
+// lagTopicsMax bounds the topics that are looked at for a lag.
+const lagTopicsMax = 10_000
+
+// Lag measures how many events of the topics lie behind a cursor.
+func (d *Dispatch) Lag(patterns []event.Pattern, cursor uint64) (lag Lag, err error) {
+	var topics []store.Topic
+	snapshot := d.store.View(func() {
+		d.mu.RLock()
+		defer d.mu.RUnlock()
+		for _, v := range d.match(patterns) {
+			if t := v.info.Load(); t.Last > cursor && len(topics) < lagTopicsMax {
+				topics = append(topics, *t)
+			}
+		}
+	})
+	defer snapshot.Close()
+	for i := range topics {
+		t := &topics[i]
+		err := snapshot.Events(t.Number, max(cursor, t.RetiredTo), t.Last, func(_ uint64, row store.EventRow) (bool, error) {
+			lag.Events += t.Count - row.Count + 1
+			if lag.Oldest == 0 || row.LogMillis < lag.Oldest {
+				lag.Oldest = row.LogMillis
+			}
+			return false, nil
+		})
+		if err != nil {
+			return lag, err
+		}
+	}
+	return lag, nil
+}
