@@ -151,8 +151,8 @@ func TestLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		`INT('` + zeros[1:] + `7')`: "7",
 		`INT('` + zeros + `7')`:     "0, Cast",
-		`data.a < data.b`:          "true",
-		`data.c < data.b`:          "false, Generic",
+		`data.a < data.b`:           "true",
+		`data.c < data.b`:           "false, Generic",
 	} {
 		digits := strings.Repeat("9", cesql.MaxNumber)
 		if got := evaluate(t, text, newEvent(nil, `{"a":`+digits[1:]+`,"b":`+digits+`,"c":`+digits+`9}`)); got != want {

@@ -38,6 +38,12 @@ type reading struct {
 	wait     time.Duration
 	waits    bool        // wait was given
 	from     event.Trace // of the request
+
+	// Of the stream of a subscription, whose cursor is the broker's.
+	subscription string
+	last         *event.Cursor // Last-Event-ID, which acknowledges
+	attached     *broker.Attachment
+	gap          *broker.Gap // to be told before the first event
 }
 
 // parseReading reads the parameters and headers that all reads share.

@@ -50,10 +50,11 @@ var unreachable = map[event.Code]string{
 	event.CodeStoreLocked:   "the process does not start",
 	event.CodeStoreFormat:   "the process does not start",
 
-	event.CodeOutboxFull:     "is an agent's, in package client",
-	event.CodeLedgerFull:     "is an agent's, in package client",
-	event.CodeJournalDamaged: "is an agent's, in package client",
-	event.CodeBackupInvalid:  "a backup is read by the command that restores it",
+	event.CodeOutboxFull:        "is an agent's, in package client",
+	event.CodeLedgerFull:        "is an agent's, in package client",
+	event.CodeJournalDamaged:    "is an agent's, in package client",
+	event.CodeBackupInvalid:     "a backup is read by the command that restores it",
+	event.CodeSubscriptionLimit: "a million subscriptions would take minutes; the projector's tests reach it",
 }
 
 // refusal is a request that is refused with the code it is listed under.
@@ -74,6 +75,7 @@ func refusals(clock *steppedClock) map[event.Code]refusal {
 	all := refusedEvents()
 	maps.Copy(all, refusedByState(clock))
 	maps.Copy(all, refusedRequests())
+	maps.Copy(all, refusedSubscriptions())
 	return all
 }
 
@@ -114,6 +116,27 @@ func refusedEvents() map[event.Code]refusal {
 			return d.structured("s", ev("1", strings.Repeat("k", event.MaxKeyBytes+1), someData))
 		}},
 		event.CodeHLCInvalid: {400, post(ev("1", "", `"hlc":"now"`))},
+	}
+}
+
+func refusedSubscriptions() map[event.Code]refusal {
+	return map[event.Code]refusal{
+		event.CodeSubscriptionInvalid: {400, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions", `{"protocol":"SIGNALBOX","sinks":""}`)
+		}},
+		event.CodeFilterInvalid: {400, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions", `{"protocol":"SIGNALBOX","filters":[{"sql":"type ="}]}`)
+		}},
+		event.CodeSubscriptionUnknown: {404, read("/v1/subscriptions/none")},
+		event.CodeSubscriptionConflict: {409, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions/"+d.subscribe(`{"protocol":"SIGNALBOX","config":{"kind":"stream"}}`)+"/fetch", "{}")
+		}},
+		event.CodeProtocolUnsupported: {400, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions", `{"protocol":"HTTP","sink":"https://example.com/hook"}`)
+		}},
+		event.CodeDeadLetterUnknown: {404, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions/"+d.subscribe(`{"protocol":"SIGNALBOX"}`)+"/redrive", `{"positions":["@1"]}`)
+		}},
 	}
 }
 

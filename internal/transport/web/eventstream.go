@@ -131,6 +131,15 @@ func (v *sseVoice) continued(reset *event.Error) error {
 	return v.sendScratch()
 }
 
+func (v *sseVoice) notice(name string, facts any, again time.Duration) error {
+	v.scratch = append(append(append(v.scratch, "event: signalbox."...), name...), "\ndata: "...)
+	v.scratch = append(appendJSON(v.scratch, facts), "\n\n"...)
+	if again > 0 {
+		v.scratch = appendRetry(v.scratch, jitter(again, again*5/4))
+	}
+	return v.sendScratch()
+}
+
 func (v *sseVoice) drained() error {
 	v.scratch = appendRetry(v.scratch, jitter(time.Second, 5*time.Second))
 	return v.sendScratch()

@@ -63,6 +63,15 @@ PUT    /v1/presence/{agent}              what an agent says of itself; read the 
 POST   /v1/admin/backup                 a consistent copy of everything, as a tar archive
 POST   /v1/admin/compact                reclaim disk now; NDJSON says how far it is
 
+GET    /v1/subscriptions                durable subscriptions (CloudEvents Subscriptions API); POST creates
+GET    /v1/subscriptions/{id}           one, and how far it is; PUT changes, DELETE ends
+GET    /v1/subscriptions/{id}/events    follow it from its own cursor (stream)
+POST   /v1/subscriptions/{id}/fetch     take events (pull), and settle them with /v1/subscriptions/{id}/ack,
+       /v1/subscriptions/{id}/nack, /v1/subscriptions/{id}/extend, /v1/subscriptions/{id}/reject
+POST   /v1/subscriptions/{id}/pause, /v1/subscriptions/{id}/resume, /v1/subscriptions/{id}/seek
+GET    /v1/subscriptions/{id}/dead-letters
+POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
+
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do
 GET    /healthz, /readyz                is it alive, does it accept publishes

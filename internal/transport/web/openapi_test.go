@@ -158,8 +158,11 @@ func TestDocumentExamplesAreAccepted(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				a := d.do(request{method: method, path: strings.NewReplacer("{topic}", "fleet.example"+strings.ToLower(method), "{agent}", "%2Fagents%2Fbeta").Replace(path),
-					body: body, header: []string{"Content-Type: " + mediaType}})
+				path := strings.NewReplacer("{topic}", "fleet.example"+strings.ToLower(method), "{agent}", "%2Fagents%2Fbeta").Replace(path)
+				if strings.Contains(path, "{id}") {
+					path = strings.ReplaceAll(path, "{id}", d.subscribe(`{"protocol":"SIGNALBOX"}`))
+				}
+				a := d.do(request{method: method, path: path, body: body, header: []string{"Content-Type: " + mediaType}})
 				if a.status >= 300 {
 					t.Errorf("the example of %s %s is refused: %s", method, path, a.body)
 				}

@@ -208,6 +208,13 @@ func (v *socketVoice) continued(reset *event.Error) error {
 	return v.say("reset")
 }
 
+// notice says what it has to say under a name of its own. When it is worth coming
+// back is for those who have no other way to know.
+func (v *socketVoice) notice(name string, facts any, _ time.Duration) error {
+	v.scratch = appendJSON(v.scratch[:0], facts)
+	return v.say(name)
+}
+
 // drained tells the reader to come back, once what it published is answered.
 func (v *socketVoice) drained() error {
 	over := time.NewTimer(drainTime)

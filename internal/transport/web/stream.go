@@ -3,6 +3,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"runtime/debug"
@@ -42,6 +43,9 @@ type voice interface {
 	moved(at event.Cursor) error     // much was passed over
 	heartbeat(at event.Cursor) error // nothing was sent for a while
 	continued(reset *event.Error) error
+	// notice tells of something beside events: a gap, or why the stream ends and
+	// when it is worth coming back.
+	notice(name string, facts any, again time.Duration) error
 	drained() error              // the broker is shutting down
 	failed(e *event.Error) error // there is nothing more to read
 	// attention has a value when attend has something to do: whatever the
@@ -112,6 +116,9 @@ func (st *stream) run(reset *event.Error, failed error) {
 	// The first bytes leave at once: until then a client, or a proxy on the
 	// way, does not know that it is connected.
 	err := st.voice.begin(reset)
+	if err == nil && st.gap != nil {
+		err = st.voice.notice("gap", st.gap, 0)
+	}
 	if err == nil && failed == nil {
 		st.sent = st.reader.Cursor().Position
 		failed, err = st.follow()
@@ -135,6 +142,10 @@ func (st *stream) release() {
 		st.attendance.Leave()
 		st.attendance = nil
 	}
+	if st.attached != nil {
+		st.attached.Close()
+		st.attached = nil
+	}
 }
 
 // announce shows on $presence that the stream is there, until it is released.
@@ -152,6 +163,9 @@ func (st *stream) follow() (failed, err error) {
 	timer := time.NewTimer(st.untilTend(st.written)) // not reset for each event, so it may be early
 	defer timer.Stop()
 	for {
+		if reason := st.attached.Reason(); reason != "" {
+			return nil, st.voice.notice("end", map[string]string{"reason": reason}, againAfter[reason])
+		}
 		if st.live {
 			st.takeTurn()
 		}
@@ -187,11 +201,21 @@ func (st *stream) follow() (failed, err error) {
 		case now = <-timer.C:
 			timer.Reset(st.untilTend(now))
 		case <-st.voice.attention():
+		case <-st.attached.Ended():
 		case <-st.voice.gone():
 			return nil, errLeft
 		case <-st.s.broker.Draining():
 		}
 	}
+}
+
+// againAfter is when it is worth to connect again to the stream of a
+// subscription, by the reason for which it ended.
+var againAfter = map[string]time.Duration{
+	broker.EndReplaced: resetRetry,
+	broker.EndChanged:  time.Second,
+	broker.EndPaused:   15 * time.Second,
+	broker.EndDeleted:  resetRetry,
 }
 
 // step sends what the reader said before and the next window of the log. It is
@@ -232,6 +256,14 @@ var (
 // goOn continues at the oldest after a reset, if the reader chose so. It
 // returns the failure that ends the stream otherwise.
 func (st *stream) goOn(e *event.Error) (failed, err error) {
+	if st.attached != nil && e.Code == event.CodeCursorExpired {
+		st.reader.Close()
+		var gap *broker.Gap
+		if st.reader, gap, failed = st.attached.Open(context.Background()); failed != nil || gap == nil {
+			return failed, nil
+		}
+		return nil, st.voice.notice("gap", gap, 0)
+	}
 	if !st.earliest || !isReset(e.Code) {
 		return e, nil
 	}

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
 )
 
@@ -74,6 +76,10 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q url.Values, patt
 // open opens a reader. A reset that on_reset=earliest allows to continue is
 // returned beside a reader at the oldest that is retained.
 func (s *Server) open(p *reading) (reader *dispatch.Reader, reset *event.Error, err error) {
+	if p.subscription != "" {
+		p.attached, reader, p.gap, err = s.broker.Attach(context.Background(), identity.Anonymous(), p.subscription, p.last)
+		return reader, nil, err
+	}
 	reader, err = s.broker.Read(p.request)
 	if err != nil && p.declared != nil && event.AsError(err).Code == event.CodeCursorUnknown {
 		p.request.Start, p.declared = *p.declared, nil
