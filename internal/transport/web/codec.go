@@ -63,6 +63,9 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p re
 	if p.request.Filter, err = parseFilter(q); err != nil {
 		return p, err
 	}
+	if err := p.parseSelect(q); err != nil {
+		return p, err
+	}
 	if p.request.View = q.Get("view"); q.Has("view") && p.request.View != "current" && p.request.View != "history" {
 		return p, event.Errorf(event.CodeViewInvalid, "view=%.20q does not exist: use current or history.", p.request.View).With("view")
 	}
@@ -80,6 +83,20 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p re
 		return p, p.parseStream(q)
 	}
 	return p, p.parsePoll(q)
+}
+
+// parseSelect takes what of each event is delivered. Its faults are those of a
+// parameter here, and of a document in a subscription.
+func (p *reading) parseSelect(q url.Values) (err error) {
+	if !q.Has("select") {
+		return nil
+	}
+	p.request.Select, err = event.ParseSelection(strings.Split(q.Get("select"), ","))
+	if e := event.AsError(err); e != nil {
+		e.Code = event.CodeParameterInvalid
+		return e
+	}
+	return nil
 }
 
 // refuseOthers refuses the parameters of other ways to read: what ignored them

@@ -78,6 +78,12 @@ func (v *socketVoice) ack(text string) error {
 	if sent := v.sent.Load(); c.Position > sent || c.Incarnation != "" && c.Incarnation != v.s.broker.Head().Incarnation {
 		return event.Errorf(event.CodeCursorInvalid, "The cursor %s is none that this socket has sent; its last was position %d.", c, sent).With("cursor")
 	}
+	if v.subscription != "" {
+		// Who listens waits for it, so that a client is not faster than the disk.
+		if _, err := v.s.broker.Acknowledge(context.Background(), v.caller, v.subscription, c); err != nil {
+			return err
+		}
+	}
 	if c.Position > v.acked.Load() {
 		v.acked.Store(c.Position)
 		v.nudge()

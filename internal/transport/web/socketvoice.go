@@ -57,9 +57,12 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request, p reading) error
 	k.blocks = st.giveTurn
 	v := &socketVoice{socket: k, plain: protocol == protocolEvents, bound: p.window,
 		caller: identity.Anonymous(), path: r.URL.EscapedPath(), name: rand.Text(), replies: make(chan *reply, pendingMax)}
-	if name, exact := p.request.Patterns[0].Exact(); exact && len(p.request.Patterns) == 1 {
-		v.topic = name
+	if len(p.request.Patterns) == 1 {
+		if name, exact := p.request.Patterns[0].Exact(); exact {
+			v.topic = name
+		}
 	}
+	v.subscription = p.subscription
 	k.messages.limit = messageBytesMax
 	if v.plain {
 		k.messages.limit = singleBytesMax
@@ -89,6 +92,8 @@ type socketVoice struct {
 	caller identity.Principal
 	topic  string // of the URL; "" if it has several
 	path   string // of the URL
+
+	subscription string // "" if the reader keeps its own cursor
 
 	replies chan *reply // from who listens to the stream, in order
 	first   *reply      // the next to be sent

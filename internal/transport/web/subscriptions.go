@@ -238,12 +238,15 @@ func (s *Server) seekSubscription(w http.ResponseWriter, r *http.Request, _ url.
 // subscriptionEvents streams from the subscription's own cursor. Last-Event-ID
 // acknowledges what the client had.
 func (s *Server) subscriptionEvents(w http.ResponseWriter, r *http.Request, q url.Values) error {
-	p := reading{stream: true, subscription: r.PathValue("id")}
-	if stream, err := wantsStream(r.Header["Accept"]); err != nil || !stream {
-		return event.Errorf(event.CodeNotAcceptable, "The events of a subscription are an event stream: accept text/event-stream.").With("Accept")
-	}
-	if err := p.parseStream(q); err != nil {
+	p := reading{subscription: r.PathValue("id")}
+	if p.socket = wantsSocket(r); p.socket {
+		if err := p.parseSocket(q); err != nil {
+			return err
+		}
+	} else if err := p.parseStream(q); err != nil {
 		return err
+	} else if stream, err := wantsStream(r.Header["Accept"]); err != nil || !stream {
+		return event.Errorf(event.CodeNotAcceptable, "The events of a subscription are an event stream or a WebSocket: accept text/event-stream, or ask for the upgrade.").With("Accept")
 	}
 	if ids := r.Header["Last-Event-Id"]; len(ids) > 1 {
 		return event.Errorf(event.CodeParameterInvalid, "There are %d Last-Event-ID headers: send one.", len(ids)).With("Last-Event-ID")
@@ -253,6 +256,9 @@ func (s *Server) subscriptionEvents(w http.ResponseWriter, r *http.Request, q ur
 			return event.AsError(err).With("Last-Event-ID")
 		}
 		p.last = &c
+	}
+	if p.socket {
+		return s.socket(w, r, p)
 	}
 	return s.eventStream(w, r, p)
 }

@@ -367,3 +367,44 @@ func TestFiltersOfSubscriptions(t *testing.T) {
 	d.structured("s", ev("7", "k7", someData)).want(t, 200)
 	eq(t, "what the new filter selects", handedIDs(d.fetch(id, `{"max":10}`)), "7")
 }
+
+// TestStreamSubscriptionOverASocket: the same stream, acknowledged by a message.
+func TestStreamSubscriptionOverASocket(t *testing.T) {
+	d := openDoor(t)
+	d.fill("a", 3)
+	id := d.subscribe(`{"protocol":"SIGNALBOX","config":{"kind":"stream","topics":["a"],"start":"earliest"}}`)
+	path := "/v1/subscriptions/" + id + "/events"
+	p := d.dial(path, v1)
+	first := p.want("event")
+	p.want("event")
+	p.send(`{"op":"ack","cursor":%q}`, first.Cursor)
+	eventually(t, "the cursor has moved", func() bool { return strings.HasPrefix(d.status(id)["cursor"].(string), "@1.") })
+	q := d.dial(path, v1) // takes the stream
+	ids, _ := q.untilSync()
+	sameList(t, "what the next connection gets", ids, []string{"2", "3"})
+	for m := p.next(); m.Op != "end"; m = p.next() {
+		if m.Op != "event" && m.Op != "sync" {
+			t.Fatalf("the replaced one gets %+v", m)
+		}
+	}
+}
+
+func TestReadsSelectWhatTheyDeliver(t *testing.T) {
+	d := openDoor(t)
+	d.structured("a", ev("1", "k", `"extra":"x","data":{"n":1,"big":"…"}`)).want(t, 200)
+	const path = "/v1/topics/a/events?select=subject,data.n"
+	polled := d.get(path).want(t, 200).list(t)[0]
+	eq(t, "extra", polled["extra"], nil)
+	data, _ := jsonText(polled["data"])
+	eq(t, "data", data, `{"n":1}`)
+	events, _ := d.follow(path).untilSync()
+	streamed, _ := event.LookupJSON([]byte(events[0].data), "data.n")
+	eq(t, "data in a stream", streamed, "1")
+	c, err := event.ParseCursor(events[0].lastID)
+	if err != nil || c.Position != 1 {
+		t.Errorf("the id is %q", events[0].lastID)
+	}
+	d.structured("a", ev("2", "k", someData)).want(t, 200)
+	eq(t, "id in a socket", d.dial("/v1/topics/a/events?cursor=@1&select=data.a", v1).want("event").id(), "2")
+	d.get("/v1/topics/a/events?select=A").refused(t, 400, "parameter_invalid")
+}
