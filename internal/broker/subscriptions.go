@@ -157,7 +157,8 @@ func (b *Broker) Subscription(id string) (SubscriptionInfo, error) {
 	}
 	info := b.subscriptionInfo(&config, &state)
 	err = view.Outstanding(number, state.Epoch, func(_ uint64, row store.Pending) (bool, error) {
-		if at := time.UnixMilli(row.DueMillis); row.State == store.PendingReady && (info.Status.NextAttempt.IsZero() || at.Before(info.Status.NextAttempt)) {
+		// What may go at once is due now, since whenever.
+		if at := time.UnixMilli(max(row.DueMillis, b.clock.Millis())); row.State == store.PendingReady && (info.Status.NextAttempt.IsZero() || at.Before(info.Status.NextAttempt)) {
 			info.Status.NextAttempt = at
 		}
 		return true, nil

@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+)
+
+// subscribe creates a pull subscription to a topic from the oldest on.
+func (x *box) subscribe(topics string, change func(*event.Subscription)) string {
+	x.t.Helper()
+	d := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
+	d.Config.Kind, d.Config.Topics, d.Config.Start = event.KindPull, []string{topics}, "earliest"
+	if change != nil {
+		change(&d)
+	}
+	info, err := x.CreateSubscription(context.Background(), anonymous(), d)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return info.Document.ID
+}
+
+func (x *box) fetch(id string) []broker.HandedOut {
+	x.t.Helper()
+	handed, err := x.Fetch(context.Background(), anonymous(), id, broker.FetchRequest{Max: 100})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return handed
+}
+
+func handedIDs(handed []broker.HandedOut) string {
+	var ids []string
+	for _, h := range handed {
+		id, _ := event.LookupJSON(h.Event, "id")
+		ids = append(ids, id)
+	}
+	return strings.Join(ids, " ")
+}
+
+func (x *box) ack(id string, handed ...broker.HandedOut) {
+	x.t.Helper()
+	v := broker.Verdict{}
+	for _, h := range handed {
+		v.Tokens = append(v.Tokens, h.Token)
+	}
+	done, err := x.Ack(context.Background(), anonymous(), id, v)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	for i := range done {
+		if !done[i] {
+			x.t.Fatalf("the acknowledgement of %s did not count", v.Tokens[i])
+		}
+	}
+}
+
+func (x *box) letters(id string) []broker.Letter {
+	x.t.Helper()
+	letters, _, err := x.Letters(id, broker.LetterFilter{}, 0, broker.LetterMax)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return letters
+}
+
+func (x *box) sameIDs(what, got, want string) {
+	x.t.Helper()
+	if got != want {
+		x.t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// TestRetentionWaitsForSubscriptions: what a subscription has not read is kept
+// beyond the topic's retention, until it has.
+func TestRetentionWaitsForSubscriptions(t *testing.T) {
+	x := newBox(t, broker.Options{HoldMax: 24 * time.Hour})
+	defer func() { x.close() }()
+	x.put("a", keep(time.Hour, event.CleanupDelete))
+	id := x.subscribe("a", nil)
+	x.mustSend("a", x.draft("1", "k", nil))
+	x.mustSend("a", x.draft("2", "k", nil))
+	x.pass(2 * time.Hour)
+	first := x.fetch(id)
+	x.sameIDs("what was held", handedIDs(first), "1") // 2 is parked behind it
+	x.ack(id, first...)
+	x.pass(2 * time.Hour)
+	second := x.fetch(id)
+	x.sameIDs("what was parked", handedIDs(second), "2")
+	x.ack(id, second...)
+	x.pass(2 * time.Hour)
+	if info, err := x.Topic("a"); err != nil || info.Events != 0 {
+		t.Errorf("nobody waits, and the topic has %+v, %v", info, err)
+	}
+}
+
+// TestGapIsToldWithItsRange: past the operator's cap a subscription loses events,
+// and is told which. Guards F32, step 2.
+func TestGapIsToldWithItsRange(t *testing.T) {
+	x := newBox(t, broker.Options{HoldMax: time.Hour})
+	defer func() { x.close() }()
+	x.put("a", keep(time.Hour, event.CleanupDelete))
+	id := x.subscribe("a", nil)
+	stream := x.subscribe("a", func(d *event.Subscription) { d.Config.Kind = event.KindStream })
+	x.mustSend("a", x.draft("1", "", nil))
+	x.mustSend("a", x.draft("2", "", nil))
+	x.pass(3 * time.Hour)
+	x.mustSend("a", x.draft("3", "", nil))
+	handed := x.fetch(id)
+	if len(handed) == 0 {
+		handed = x.fetch(id)
+	}
+	gaps := 0
+	for _, h := range handed {
+		if typ, _ := event.LookupJSON(h.Event, "type"); typ == "signalbox.subscription.gap" {
+			gaps++
+			from, _ := event.LookupJSON(h.Event, "data.from")
+			to, _ := event.LookupJSON(h.Event, "data.to")
+			if !strings.HasPrefix(from, "@0.") || !strings.HasPrefix(to, "@2.") {
+				t.Errorf("the gap is from %s to %s", from, to)
+			}
+		}
+	}
+	if gaps != 1 {
+		t.Fatalf("%d gaps in %s", gaps, handedIDs(handed))
+	}
+	x.ack(id, handed...)
+	if rest := x.fetch(id); handedIDs(handed)+handedIDs(rest) == "" || !strings.Contains(handedIDs(handed)+" "+handedIDs(rest), "3") {
+		t.Errorf("what followed the gap is %q", handedIDs(rest))
+	}
+
+	for range 2 { // told again until something behind it is acknowledged
+		a, reader, gap, err := x.Attach(context.Background(), anonymous(), stream, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gap == nil || gap.From.Position != 0 || gap.To.Position != 2 {
+			t.Errorf("the stream's gap is %+v", gap)
+		}
+		window, err := reader.Poll(limit())
+		if err != nil || len(window.Deliveries) != 1 {
+			t.Errorf("%d events behind the gap, %v", len(window.Deliveries), err)
+		}
+		reader.Close()
+		a.Close()
+	}
+	if _, err := x.Acknowledge(context.Background(), anonymous(), stream, x.Head()); err != nil {
+		t.Fatal(err)
+	}
+	a, reader, gap, err := x.Attach(context.Background(), anonymous(), stream, nil)
+	if err != nil || gap != nil {
+		t.Errorf("after an acknowledgement the gap is %+v, %v", gap, err)
+	}
+	reader.Close()
+	a.Close()
+}
+
+// TestUnusedSubscriptionEnds with a notice, and one that is used does not.
+func TestUnusedSubscriptionEnds(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	expiring := func(d *event.Subscription) { d.Config.ExpiresAfter = event.Duration(time.Hour) }
+	unused, used := x.subscribe("a", expiring), x.subscribe("a", expiring)
+	for range 4 {
+		x.pass(30 * time.Minute)
+		x.fetch(used)
+	}
+	ended := func() bool {
+		_, err := x.Subscription(unused)
+		return errorCode(err) == event.CodeSubscriptionUnknown
+	}
+	within(t, 20*time.Second, "ended", ended)
+	if _, err := x.Subscription(used); err != nil {
+		t.Errorf("the one that is used: %v", err)
+	}
+	x.restart()
+	if !ended() {
+		t.Error("it is there again after a restart")
+	}
+	if got := x.readIDs("$subscriptions", oldest()); len(got) != 1 {
+		t.Errorf("the notices are %v", got)
+	}
+}
+
+// TestEventThatKillsItsConsumerIsQuarantined: the consumer of X falls silent each
+// time and others are taken meanwhile. Attempts are counted when they are handed
+// out, over a restart too. Guards F48, steps 1 to 3.
+func TestEventThatKillsItsConsumerIsQuarantined(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxAttempts = 3 })
+	x.mustSend("a", x.draft("X", "x", nil))
+	for attempt := 1; attempt <= 3; attempt++ {
+		x.mustSend("a", x.draft(fmt.Sprint("Y", attempt), "y", nil))
+		for _, h := range x.fetch(id) {
+			if got := handedIDs([]broker.HandedOut{h}); got != "X" {
+				x.ack(id, h) // Y is delivered meanwhile
+			} else if h.Attempt != attempt {
+				t.Fatalf("attempt %d of X is counted as %d", attempt, h.Attempt)
+			}
+		}
+		if attempt == 2 {
+			x.restart()
+		}
+		x.pass(31 * time.Second)
+	}
+	within(t, 20*time.Second, "a dead letter", func() bool { return len(x.letters(id)) == 1 })
+	if l := x.letters(id)[0]; l.Cause != "quarantined" || l.Attempts != 3 {
+		t.Errorf("the dead letter is %+v", l)
+	}
+	x.sameIDs("a fourth delivery", handedIDs(x.fetch(id)), "")
+	if got := x.readIDs("$quarantine", oldest()); len(got) != 1 {
+		t.Errorf("$quarantine lists %v", got)
+	}
+}
+
+// A consumer that is down altogether quarantines nothing: its events are dead
+// letters for their attempts.
+func TestSilentConsumerQuarantinesNothing(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxAttempts, d.Config.QuarantineAfter = 3, 2 })
+	x.mustSend("a", x.draft("1", "", nil), x.draft("2", "", nil))
+	for range 3 {
+		x.sameIDs("handed out", handedIDs(x.fetch(id)), "1 2")
+		x.pass(31 * time.Second)
+	}
+	within(t, 20*time.Second, "dead letters", func() bool { return len(x.letters(id)) == 2 })
+	for _, l := range x.letters(id) {
+		if l.Cause != "attempts" {
+			t.Errorf("the cause is %s", l.Cause)
+		}
+	}
+}
+
+// TestRedrivingManyTimesAccumulatesNothing: what fails again replaces its dead
+// letter, and is quarantined after the number of returns that is set. Guards F48,
+// step 4.
+func TestRedrivingManyTimesAccumulatesNothing(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxRedrives = 3 })
+	x.mustSend("a", x.draft("X", "x", nil))
+	ctx, size := context.Background(), 0
+	for i := range 50 {
+		handed := x.fetch(id)
+		x.sameIDs("handed out", handedIDs(handed), "X")
+		if done, err := x.Reject(ctx, anonymous(), id, broker.Verdict{Tokens: []string{handed[0].Token}, Reason: "again"}); err != nil || !done[0] {
+			t.Fatal(done, err)
+		}
+		letters := x.letters(id)
+		if len(letters) != 1 || letters[0].Redrives != i || len(x.readIDs("$dlq."+id, oldest())) > i+1 {
+			t.Fatalf("after %d redrives the dead letters are %+v", i, letters)
+		}
+		if size == 0 {
+			size = len(letters[0].Event)
+		}
+		if len(letters[0].Event) != size {
+			t.Fatalf("the event grew from %d to %d bytes", size, len(letters[0].Event))
+		}
+		if want := map[bool]string{true: "quarantined", false: "rejected"}[i >= 3]; letters[0].Cause != want {
+			t.Fatalf("after %d redrives the cause is %s", i, letters[0].Cause)
+		}
+		at := broker.LetterFilter{Positions: []uint64{letters[0].Position.Position}}
+		if moved, err := x.Redrive(ctx, anonymous(), id, at, 0, 10); err != nil || moved.Moved != 1 {
+			t.Fatal(moved, err)
+		}
+	}
+	if moved, err := x.Redrive(ctx, anonymous(), id, broker.LetterFilter{}, 0, 10); err != nil || moved.Moved != 0 {
+		t.Errorf("a redrive of all moved a quarantined one: %+v, %v", moved, err)
+	}
+}
+
+// TestDeadLettersOfDeadLettersDoNotGrow: two subscriptions on each other's dead
+// letters that always fail end after one pass. Guards F47, step 3.
+func TestDeadLettersOfDeadLettersDoNotGrow(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	first := x.subscribe("a", func(d *event.Subscription) { d.Config.Topics = []string{"a", "$dlq.>"} })
+	second := x.subscribe("$dlq.>", nil)
+	x.mustSend("a", x.draft("1", "k", nil))
+	for range 10 {
+		for _, id := range []string{first, second} {
+			for _, h := range x.fetch(id) {
+				if _, err := x.Reject(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{h.Token}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if got := x.readIDs("$dlq.>", oldest()); len(got) != 1 {
+		t.Errorf("the dead letters are %v", got)
+	}
+}
+
+// TestEventStaysWhileItsDeadLetterCannotBeStored: on a full disk the event is
+// kept, others go on, and acknowledging and redriving work. Guards F47, step 1,
+// and F56, step 2.
+func TestEventStaysWhileItsDeadLetterCannotBeStored(t *testing.T) {
+	mem := vfs.NewMem()
+	room := func(bytes uint64) {
+		mem.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: bytes, TotalBytes: 1 << 30, UsedBytes: 1<<30 - bytes})
+	}
+	room(1 << 30)
+	x := &box{t: t, fs: mem, clock: newStepClock()}
+	x.options = broker.Options{Dir: "data", FS: mem, Clock: x.clock, MinFree: 100 << 20, CleanEvery: time.Hour}
+	x.open()
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxAttempts = 1 })
+	x.mustSend("a", x.draft("poison", "p", nil), x.draft("behind", "p", nil), x.draft("other", "o", nil))
+	handed := x.fetch(id)
+	x.sameIDs("handed out", handedIDs(handed), "poison other")
+	room(99 << 20)
+	within(t, 10*time.Second, "full", func() bool { return errorCode(x.Ready(context.Background())) == event.CodeDiskFull })
+	nack := func() {
+		t.Helper()
+		if done, err := x.Nack(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{handed[0].Token}}); err != nil || !done[0] {
+			t.Fatal(done, err)
+		}
+	}
+	nack()
+	x.sameIDs("the poison, which is spent, and what waits behind it", handedIDs(x.fetch(id)), "")
+	x.ack(id, handed[1])
+	if len(x.letters(id)) != 0 {
+		t.Error("there is a dead letter")
+	}
+	if info, err := x.Subscription(id); err != nil || info.Status.Outstanding != 1 || info.Status.Parked != 1 {
+		t.Errorf("the subscription is %+v, %v", info.Status, err)
+	}
+	room(1 << 30)
+	within(t, 10*time.Second, "room", func() bool { return x.Ready(context.Background()) == nil })
+	x.sameIDs("what waited", handedIDs(x.fetch(id)), "behind")
+	if len(x.letters(id)) != 1 {
+		t.Error("there is no dead letter")
+	}
+}
+
+// TestWorkersShareASubscription: many workers at one time get each event once,
+// and those of a key in order.
+func TestWorkersShareASubscription(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", nil)
+	const keys, each = 7, 30
+	for i := range each {
+		var batch []*event.Event
+		for k := range keys {
+			batch = append(batch, x.draft(fmt.Sprintf("%d-%d", k, i), fmt.Sprint("k", k), nil))
+		}
+		x.mustSend("a", batch...)
+	}
+	var mu sync.Mutex
+	seen, last := map[string]bool{}, map[string]int{}
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for {
+				handed, err := x.Fetch(context.Background(), anonymous(), id, broker.FetchRequest{Max: 5})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				mu.Lock()
+				done := len(seen) == keys*each
+				for _, h := range handed {
+					event := handedIDs([]broker.HandedOut{h})
+					var k string
+					var i int
+					_, _ = fmt.Sscanf(strings.Replace(event, "-", " ", 1), "%s %d", &k, &i)
+					if seen[event] || i != last[k] {
+						t.Errorf("%s came after %d of its key, seen %v", event, last[k], seen[event])
+					}
+					seen[event], last[k] = true, i+1
+				}
+				mu.Unlock()
+				if done {
+					return
+				}
+				for _, h := range handed {
+					if _, err := x.Ack(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{h.Token}}); err != nil {
+						t.Error(err)
+					}
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// TestIdleSubscriptionsCostDisk: start-up reads none of them, and one that is
+// used is found among all.
+func TestIdleSubscriptionsCostDisk(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	const idle = 3000
+	var creating sync.WaitGroup
+	for range 30 {
+		creating.Go(func() {
+			for range idle / 30 {
+				d := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
+				d.Config.Kind = event.KindPull
+				if _, err := x.CreateSubscription(context.Background(), anonymous(), d); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	creating.Wait()
+	id := x.subscribe("a", nil)
+	x.restart()
+	x.mustSend("a", x.draft("1", "", nil))
+	x.sameIDs("what the one gets", handedIDs(x.fetch(id)), "1")
+	count := 0
+	for after := ""; ; {
+		page, more, err := x.Subscriptions(after, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count += len(page)
+		if !more {
+			break
+		}
+		after = page[len(page)-1].Document.ID
+	}
+	if count != idle+1 {
+		t.Errorf("there are %d subscriptions", count)
+	}
+}
