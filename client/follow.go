@@ -71,6 +71,7 @@ type follower struct {
 	cursor  event.Cursor
 	started bool
 	hint    time.Duration // the last retry field
+	sub     *acknowledger // of a subscription; nil: the cursor is the caller's
 	moved   bool          // this connection brought something
 }
 
@@ -190,6 +191,9 @@ func (f *follower) block(ctx context.Context, b block, yield func(Item, error) b
 	if b.HasData && b.Event == "signalbox.reset" {
 		return f.reset(ctx, b, yield)
 	}
+	if f.sub != nil && b.HasData && (b.Event == "signalbox.gap" || b.Event == "signalbox.end") {
+		return f.sub.notice(f, b, yield)
+	}
 	cursor := f.cursor
 	if b.ID != "" {
 		var err error
@@ -232,6 +236,9 @@ func (f *follower) hand(item Item, yield func(Item, error) bool) error {
 		return errStopped
 	}
 	f.cursor, f.started = item.Cursor, true
+	if f.sub != nil {
+		return f.sub.passed(f, item.Kind != ItemEvent)
+	}
 	return nil
 }
 
@@ -258,6 +265,9 @@ func (f *follower) reset(ctx context.Context, b block, yield func(Item, error) b
 
 // url is the stream's URL. One exact topic has its own, which also resolves event ids.
 func (f *follower) url() string {
+	if f.sub != nil {
+		return f.c.subscriptionPath(f.sub.id, "events")
+	}
 	q := url.Values{}
 	base := f.c.base + "/v1/events"
 	if len(f.topics) == 1 && event.CheckTopic(f.topics[0]) == nil {

@@ -23,6 +23,8 @@ const (
 	ItemProgress
 	// ItemReset says that events are gone which this follower had not seen.
 	ItemReset
+	// ItemGap says that events were removed before a subscription read them; see [Client.FollowSubscription].
+	ItemGap
 )
 
 // Item is one thing a follower hands over.
@@ -37,6 +39,14 @@ type Item struct {
 	LogTime time.Time
 	// Reset is set for ItemReset.
 	Reset *Reset
+	// Gap is set for ItemGap.
+	Gap *Gap
+}
+
+// Gap is what was removed before a subscription read it.
+type Gap struct {
+	From event.Cursor `json:"from"` // everything up to here was seen
+	To   event.Cursor `json:"to"`   // up to here something was removed
 }
 
 // Reset says that a cursor cannot be resumed: the log removed something behind it, or it belongs to another log.

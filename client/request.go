@@ -44,13 +44,15 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// call is one request that may be tried several times. Every call of this package may: reads and policies are
+// call is one request that may be tried several times. Nearly every call of this package may: reads and policies are
 // idempotent, and a publish repeats the event ids it was given.
 type call struct {
 	method string
 	url    string
 	header http.Header
 	body   []byte
+	wait   time.Duration // for which the broker may hold the call, beside what one try may take
+	once   bool          // a second try could do the same a second time
 }
 
 func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
@@ -92,6 +94,9 @@ func (c *Client) roundTrip(ctx context.Context, k call) (int, http.Header, []byt
 		if ctx.Err() != nil {
 			return 0, nil, nil, fmt.Errorf("client: %s %s: %w (last try: %w)", k.method, k.url, context.Cause(ctx), plain(err))
 		}
+		if r := (*refusal)(nil); k.once && !errors.As(err, &r) {
+			again = false
+		}
 		if !again || n >= c.retry.Attempts {
 			return 0, nil, nil, c.giveUp(err, n)
 		}
@@ -111,7 +116,7 @@ func (c *Client) giveUp(err error, attempts int) error {
 
 // once is a single try.
 func (c *Client) once(ctx context.Context, k call) (int, http.Header, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.attempt)
+	ctx, cancel := context.WithTimeout(ctx, c.attempt+k.wait)
 	defer cancel()
 	req, err := c.request(ctx, k)
 	if err != nil {
