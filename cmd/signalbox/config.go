@@ -47,6 +47,13 @@ type Config struct {
 	// How long the id of an event is remembered, so that a repetition has no effect. At least 1s.
 	DedupWindow time.Duration `key:"dedup_window" value:"duration" default:"24h" help:"how long the id of an event is remembered"`
 
+	// For how long beyond a topic's retention events are kept for a subscription that has not read them. Past that it is
+	// told of a gap. At least 1s.
+	HoldMax time.Duration `key:"hold_max" value:"duration" default:"168h" help:"keep events for subscriptions for this long beyond their retention"`
+
+	// How many bytes of a topic are kept beyond its retention for a subscription that has not read them. At least 1KiB.
+	HoldMaxBytes byteSize `key:"hold_max_bytes" value:"size" default:"1GiB" help:"keep at most this much of a topic for subscriptions beyond its retention"`
+
 	// The form of the broker's own logs, which go to standard error: text or json.
 	LogFormat logFormat `key:"log_format" value:"format" default:"text" help:"text or json"`
 
@@ -76,6 +83,10 @@ func (c *Config) validate() error {
 		return usagef("dedup_window is %s and must be at least 1s", c.DedupWindow)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return usagef("tls_cert and tls_key belong together: give both or neither")
+	case c.HoldMax < time.Second:
+		return usagef("hold_max is %s and must be at least 1s", c.HoldMax)
+	case c.HoldMaxBytes < 1<<10:
+		return usagef("hold_max_bytes is %s and must be at least 1KiB", c.HoldMaxBytes.String())
 	}
 	return checkLoopback(c.Listen)
 }

@@ -81,7 +81,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	defer tracer.Close()
 	processors := tuneRuntime()
 	b, err := broker.Open(broker.Options{
-		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, Restored: restored, Logger: logger,
+		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends", "reason", message,

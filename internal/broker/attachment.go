@@ -161,7 +161,7 @@ func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id strin
 // specOf is what a subscription reads. Counted is told what became of each event.
 func (b *Broker) specOf(d *event.Subscription, s *store.SubscriptionState, counted func(verdictOn)) (dispatch.Spec, error) {
 	cursor := b.cursorOf(s)
-	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Start: dispatch.Start{Cursor: &cursor, Exact: true}}
+	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Durable: true, Start: dispatch.Start{Cursor: &cursor, Exact: true}}
 	if s.Since != 0 {
 		spec.Since = time.UnixMilli(s.Since)
 	}

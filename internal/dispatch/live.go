@@ -191,7 +191,12 @@ func (r *Reader) pollLive(limit *Limit) (done bool, err error) {
 // addLive appends the frames of the events that pollLive took.
 func (r *Reader) addLive(w *Window, done bool) {
 	for _, e := range r.held {
-		r.out = append(r.out, *e.frame())
+		d := e.frame()
+		if !r.spec.Select.All() {
+			shaped := r.shape(d)
+			d = &shaped
+		}
+		r.out = append(r.out, *d)
 	}
 	w.Deliveries = r.out
 	w.CaughtUp = w.CaughtUp && done

@@ -24,6 +24,9 @@ import (
 // has fallen behind the forgetting of a tombstone.
 func (r *Reader) Poll(limit Limit) (Window, error) {
 	r.Release()
+	if r.spec.Durable {
+		return r.pollLog(limit)
+	}
 	done, err := r.pollLive(&limit)
 	if err != nil {
 		return Window{}, err
@@ -113,8 +116,7 @@ func (r *Reader) window(end uint64, caughtUp bool) Window {
 
 // shape builds a delivery with what is selected of another.
 func (r *Reader) shape(d *Delivery) Delivery {
-	frame := make([]byte, 0, len(d.Frame))
-	frame = append(r.at(d.Position).AppendTo(append(frame, "id: "...)), "\ndata: "...)
+	frame := append(make([]byte, 0, len(d.Frame)), d.Frame[:d.json]...)
 	out := Delivery{Position: d.Position, json: len(frame)}
 	frame = r.spec.Select.AppendSelected(frame, d.JSON())
 	if event.NeedsLineFold(frame[out.json:]) {

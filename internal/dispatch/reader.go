@@ -39,6 +39,7 @@ type Spec struct {
 	View     string
 	Filter   *filter.Filter         // nil: everything
 	Live     Mark                   // where to begin on ephemeral topics
+	Durable  bool                   // nothing of ephemeral topics, which have no cursor
 	Since    time.Time              // skip what was applied before
 	Match    func(json []byte) bool // which events are delivered; nil: all
 	Select   event.Selection        // what of them is delivered
