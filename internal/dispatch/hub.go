@@ -56,16 +56,19 @@ const (
 // hub holds the events of ephemeral topics, in memory and nowhere else. They
 // have no position but a sequence number, by which each reader knows what it
 // has. Nothing in it waits for the disk or for a reader.
+//
+// Methods that Dispatch calls take mu themselves; decide, checkRoom, put, remove
+// and expire are called with mu held for writing.
 type hub struct {
-	limits   HeldLimits
-	maxDrift int64 // ms
+	limits   HeldLimits // does not change
+	maxDrift int64      // ms; does not change
 
-	mu       sync.RWMutex // taken after Dispatch.mu where both are held
-	boards   map[*view]*board
-	due      dueHeap
-	sequence uint64 // of the newest event
-	hlc      event.HLC
-	bytes    int // of all boards
+	mu       sync.RWMutex     // taken after Dispatch.mu where both are held
+	boards   map[*view]*board // guarded by mu, and so is all that a board holds
+	due      dueHeap          // guarded by mu
+	sequence uint64           // of the newest event; guarded by mu
+	hlc      event.HLC        // of the newest event; guarded by mu
+	bytes    int              // of all boards; guarded by mu
 }
 
 func newHub(limits HeldLimits, maxDriftMillis int64) *hub {
@@ -201,9 +204,19 @@ func (h *hub) remove(v *held) {
 	heap.Remove(&h.due, v.heap)
 }
 
+// sweep takes out everything that is due. It gives way to others after each
+// step, so that a place or a reader never waits for the whole.
+func (h *hub) sweep(now int64) {
+	for more := true; more; {
+		h.mu.Lock()
+		more = h.expire(now, expiredMax)
+		h.mu.Unlock()
+	}
+}
+
 // expire takes out what is due, at most that much, and reports whether there
 // is more. A value leaves a guard, so that an older one cannot take its place;
-// guards and tombstones are forgotten in the end.
+// guards and tombstones are forgotten in the end. It is called with mu held.
 func (h *hub) expire(now int64, most int) (more bool) {
 	for len(h.due) > 0 && h.due[0].due <= now {
 		if most--; most < 0 {

@@ -5,6 +5,7 @@ package dispatch_test
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -271,6 +272,61 @@ func TestStalledReadersOfEphemeralTopicsCostNothing(t *testing.T) {
 	// Removed keys are forgotten in the end.
 	for k := range keys {
 		r.mustPlace(publishing{topic: "e", key: fmt.Sprint("k", k), bare: true})
+	}
+	r.tick(8 * 24 * 3600 * 1000)
+	r.dispatch.Expire()
+	if _, due, bytes, _ := r.dispatch.Held(); due != 0 || bytes != 0 {
+		t.Errorf("%d entries and %d bytes are left", due, bytes)
+	}
+}
+
+// Upkeep expires values while others are placed and read, as it does in a broker;
+// the accounts agree afterwards. The race detector holds the locks to it, too.
+func TestUpkeepAmongPlacesAndReads(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	r.putEphemeral("e")
+	const placers, each = 4, 300
+	batches := make([][]eventlog.Entry, placers*each)
+	for i := range batches {
+		batches[i] = r.publish(publishing{topic: "e", key: fmt.Sprint("k", i%97), expiresMillis: r.now + 1},
+			publishing{topic: "e", expiresMillis: r.now + 1}).Entries
+	}
+	placedAt := r.now
+	r.tick(1000) // all that is placed is due at once
+	var placing, others sync.WaitGroup
+	for p := range placers {
+		placing.Go(func() {
+			for _, entries := range batches[p*each : (p+1)*each] {
+				if _, _, err := r.dispatch.Place("e", entries, placedAt); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	whileTheyPlace := func(step func()) {
+		others.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					step()
+				}
+			}
+		})
+	}
+	reader := r.mustOpen("e", dispatch.Start{}, "")
+	defer reader.Close()
+	whileTheyPlace(func() { drain(t, reader, unlimited()) })
+	whileTheyPlace(r.dispatch.Expire)
+	whileTheyPlace(r.dispatch.Expire)
+	placing.Wait()
+	close(done)
+	others.Wait()
+	if _, _, bytes, boards := r.dispatch.Held(); bytes != boards {
+		t.Errorf("the hub counts %d bytes, its boards %d", bytes, boards)
 	}
 	r.tick(8 * 24 * 3600 * 1000)
 	r.dispatch.Expire()

@@ -49,10 +49,7 @@ func (d *Dispatch) Place(topic string, entries []eventlog.Entry, nowMillis int64
 }
 
 // Expire takes out what has expired on ephemeral topics.
-func (d *Dispatch) Expire() {
-	for now := d.LogMillis(); d.hub.expire(now, expiredMax); {
-	}
-}
+func (d *Dispatch) Expire() { d.hub.sweep(d.LogMillis()) }
 
 // settle notes that a topic is ephemeral or no longer so. It is called with mu
 // held.
