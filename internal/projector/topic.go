@@ -47,7 +47,8 @@ func (p *Projector) ensure(name string, policy event.Policy) *topic {
 	}
 	if t == nil {
 		p.space.TopicLast++
-		t = &topic{Topic: store.Topic{Name: name, Number: p.space.TopicLast}}
+		// A clone, as the name may be a part of the whole request that came with it.
+		t = &topic{Topic: store.Topic{Name: strings.Clone(name), Number: p.space.TopicLast}}
 		p.addTopic(t)
 	}
 	t.Deleted = false

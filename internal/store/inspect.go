@@ -251,10 +251,10 @@ func (in *Inspector) Seen(each func(SeenAt, error) error) error {
 			return s, err
 		}
 		if first || k.generation != last.generation || k.segment != last.segment {
+			first, last, filter = false, k, nil
 			if filter, err = in.filter(k.generation, k.segment); err != nil {
-				return s, err
+				return s, err // once for the segment
 			}
-			first, last = false, k
 		}
 		hash := identityHash(k.topic, &k.identity)
 		s.Generation, s.Segment, s.Topic = k.generation, k.segment, k.topic

@@ -270,11 +270,18 @@ func (s *Store) SeenByID(generation, topic uint32, id [16]byte, each func(SeenRo
 		}
 		prefix := appendSeenKey(nil, generation, k.segment, topic, id[:])
 		for ok = it.SeekGE(prefix); ok && bytes.HasPrefix(it.Key(), prefix); ok = it.Next() {
-			row, err := decodeSeen(it.Value())
+			value, err := it.ValueAndErr()
+			if err != nil {
+				return readError(err)
+			}
+			row, err := decodeSeen(value)
 			if err != nil {
 				return err
 			}
 			each(row)
+		}
+		if err := it.Error(); err != nil { // which the next seek would forget
+			return readError(err)
 		}
 		ok = it.SeekLT(appendSegmentKey(nil, prefixSeen, generation, k.segment))
 	}

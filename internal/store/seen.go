@@ -24,10 +24,11 @@ const (
 	// segmentRecords is about what one memtable takes in of events of half a
 	// kilobyte.
 	segmentRecords = 1 << 16
-	// segmentsMax bounds the memory for the filters of a generation to 84 MB, for
-	// 67 million events in a window. The last segment takes in whatever comes
-	// beyond, without a filter: then each event costs a look-up more.
-	segmentsMax = 1 << 10
+	// segmentsMax bounds the memory for the filters of a generation, of which
+	// there are two, to 67 MB, for 33 million events in a window. The last segment
+	// takes in whatever comes beyond, without a filter: then each event costs a
+	// look-up more, beside the one in a thousand of every segment that is in vain.
+	segmentsMax = 1 << 9
 )
 
 // seenFilter tells in which segments an identity may have a record: in none, for
@@ -105,11 +106,13 @@ func (f *seenFilter) candidates(dst []uint32, generation uint32, identity [2]uin
 
 func (f *seenFilter) drop(generation uint32) { delete(f.generations, generation) }
 
-// identityHash mixes what is a cryptographic hash already.
+// identityHash mixes what is a cryptographic hash already with the topic: many
+// topics may have the same ids, and must not share their block.
 func identityHash(topic uint32, identity *eventlog.IdentityHash) [2]uint64 {
+	t := uint64(topic)
 	return [2]uint64{
-		binary.LittleEndian.Uint64(identity.ID[:8]) ^ binary.LittleEndian.Uint64(identity.Source[:]),
-		binary.LittleEndian.Uint64(identity.ID[8:]) ^ uint64(topic)*0x9e3779b97f4a7c15,
+		binary.LittleEndian.Uint64(identity.ID[:8]) ^ binary.LittleEndian.Uint64(identity.Source[:]) ^ t*0xd1b54a32d192ed03,
+		binary.LittleEndian.Uint64(identity.ID[8:]) ^ t*0x9e3779b97f4a7c15,
 	}
 }
 
@@ -151,6 +154,15 @@ func (f *seenFilter) loadRecords(r pebble.Reader, from []byte) (after []byte, er
 	last := uint32(len(g.filters))
 	g.filters = append(g.filters, newBloomFilter(last))
 	after = successor(appendUint32Key(nil, prefixSeen, k.generation))
+	// Without its filter a segment would be taken for the last one, and records
+	// behind it would never be found.
+	beyond, err := firstKey(r, appendSegmentKey(nil, prefixSeen, k.generation, last+1), after)
+	if err != nil {
+		return nil, err
+	}
+	if beyond != nil {
+		return nil, Damagedf("the deduplication filter of segment %d of generation %d is missing", last, k.generation)
+	}
 	if g.filters[last] == nil {
 		return after, nil // the one that is never complete
 	}
@@ -191,16 +203,16 @@ func decodeSeenKey(key []byte) (k seenKey, err error) {
 }
 
 // bloomFilter is a blocked Bloom filter (Putze, Sanders, Singler 2007) of the
-// identities of one segment, ten bits for each. Six bits are set within one
-// cache line. The nil filter knows nothing, and says maybe.
+// identities of one segment, sixteen bits for each. Seven bits are set within
+// one cache line. The nil filter knows nothing, and says maybe.
 type bloomFilter struct {
 	blocks [bloomBlocks][8]uint64
 }
 
 const (
 	bloomBlockBytes = 64
-	bloomBlocks     = (segmentRecords*10 + bloomBlockBytes*8 - 1) / (bloomBlockBytes * 8)
-	bloomProbes     = 6
+	bloomBlocks     = segmentRecords * 16 / (bloomBlockBytes * 8)
+	bloomProbes     = 7
 )
 
 func newBloomFilter(segment uint32) *bloomFilter {

@@ -69,7 +69,8 @@ type Options struct {
 }
 
 // Store is an open data directory. All methods are safe for concurrent use,
-// except that there is one committer at a time.
+// except that one goroutine at a time may make look-ups, set deduplication
+// records, drop their generations and commit.
 type Store struct {
 	db   *pebble.DB
 	lock *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
@@ -167,7 +168,8 @@ func (s *Store) Commit(b *Batch, announce func()) error {
 
 // Reclaim frees the space of rows that apply has declared gone. After a crash
 // they would still be declared gone, and be found again; it is synced so that
-// the number of unsynced records is known, see unsyncedRecordsMax.
+// the number of unsynced records is known, see unsyncedRecordsMax. It may run
+// beside Commit, so it must set no deduplication record.
 func (s *Store) Reclaim(b *Batch) error {
 	if err := b.commit(s.db, pebble.Sync); err != nil {
 		return fmt.Errorf("store: reclaiming: %w", err)

@@ -94,11 +94,10 @@ func LoopbackHost(host string) bool { return loopbackHost(host) }
 // and its size, or nil if it waits for more or leaves it to net/http.
 func ParseLane(b []byte) (r *http.Request, size int) {
 	var q laneRequest
-	size, verdict := q.parse(b)
-	if verdict != lanePublish {
+	if q.parse(b) != lanePublish {
 		return nil, 0
 	}
-	return q.http(nil), size
+	return q.http(nil), q.size
 }
 
 // LaneBytes is the most that a lane takes.

@@ -10,7 +10,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,8 +23,8 @@ const (
 	laneOther                      // anything else, or anything that is not plain
 )
 
-// laneRequest parses publishes. Its fields are reused, as handlers keep nothing
-// of a request.
+// laneRequest parses publishes, one after the other. What it makes of one is
+// valid until end: a handler may keep strings of a request, and nothing else.
 //
 // It takes what every client of HTTP/1.1 sends, and only that: one line
 // `POST /v1/topics/NAME/events HTTP/1.1`, fields of visible ASCII, one
@@ -32,13 +32,20 @@ const (
 // becomes of the connection. Whatever differs in any way it leaves to net/http,
 // so that there is nothing for the two to disagree about (RFC 9112, section 11).
 type laneRequest struct {
-	request http.Request
-	url     url.URL
-	header  http.Header
-	names   map[string]string     // as they came → canonical
-	values  [laneFieldsMax]string // what header points into
-	body    laneBody
-	address string
+	searched int // bytes that are known not to end the head
+	size     int // of the request; 0 until its head was parsed
+	head     int // bytes before the body
+
+	host, path, topic string
+	length            int
+	header            http.Header
+	values            [laneFieldsMax]string // what header points into
+	fields            int                   // how many of them are used
+	names             map[string]string     // as they came → canonical
+	url               url.URL
+	body              laneBody
+	request           http.Request
+	address           string
 }
 
 const (
@@ -55,111 +62,130 @@ type laneBody struct{ bytes.Reader }
 
 func (*laneBody) Close() error { return nil }
 
-// parse looks at the beginning of b. Of a publish it also says how long it is.
-func (q *laneRequest) parse(b []byte) (size int, verdict laneVerdict) {
-	if n := min(len(b), len(lanePrefix)); string(b[:n]) != lanePrefix[:n] {
-		return 0, laneOther
-	}
-	end := bytes.Index(b, []byte("\r\n\r\n"))
-	if end < 0 {
-		if bareLineFeed(b) {
-			return 0, laneOther // it may end without a CR, and is not to be waited for
+// parse looks at the beginning of b, which has grown since the last call.
+func (q *laneRequest) parse(b []byte) laneVerdict {
+	if q.size == 0 {
+		if verdict := q.parseHead(b); verdict != lanePublish {
+			return verdict
 		}
-		return 0, laneMore
 	}
-	line, fields, _ := strings.Cut(string(b[:end]), "\r\n")
-	path, ok := lanePath(line)
-	if !ok {
-		return 0, laneOther
+	if len(b) < q.size {
+		return laneMore
 	}
-	length, ok := q.parseFields(fields)
-	if !ok || end+4+length > laneBytes {
-		return 0, laneOther
-	}
-	size = end + 4 + length
-	if len(b) < size {
-		return 0, laneMore
-	}
-	q.url = url.URL{Path: path}
-	q.body.Reset(b[end+4 : size])
-	q.request.ContentLength = int64(length)
-	return size, lanePublish
+	q.body.Reset(b[q.head:q.size])
+	return lanePublish
 }
 
-func bareLineFeed(b []byte) bool {
-	for i := bytes.IndexByte(b, '\n'); i >= 0; {
-		if i == 0 || b[i-1] != '\r' {
+func (q *laneRequest) parseHead(b []byte) laneVerdict {
+	if n := min(len(b), len(lanePrefix)); string(b[:n]) != lanePrefix[:n] {
+		return laneOther
+	}
+	from := max(q.searched-3, 0)
+	end := bytes.Index(b[from:], []byte("\r\n\r\n"))
+	if end < 0 {
+		if bareLineFeed(b[from:], from == 0) {
+			return laneOther // it may end without a CR, and is not to be waited for
+		}
+		q.searched = len(b)
+		return laneMore
+	}
+	end += from
+	line, fields, _ := strings.Cut(string(b[:end]), "\r\n")
+	if !q.parseLine(line) || !q.parseFields(fields) || end+4+q.length > laneBytes {
+		return laneOther
+	}
+	q.head = end + 4
+	q.size = q.head + q.length
+	return lanePublish
+}
+
+// end forgets the request, and returns how long it was.
+func (q *laneRequest) end() (size int) {
+	size = q.size
+	clear(q.header)
+	clear(q.values[:q.fields]) // they hold the whole head
+	q.searched, q.size, q.fields = 0, 0, 0
+	q.host, q.path, q.topic = "", "", ""
+	q.url, q.request = url.URL{}, http.Request{}
+	q.body.Reset(nil)
+	return size
+}
+
+// bareLineFeed reports whether a line of b ends without a CR. The first byte
+// counts only if it is the first of all.
+func bareLineFeed(b []byte, first bool) bool {
+	for i, c := range b {
+		if c == '\n' && (i > 0 && b[i-1] != '\r' || i == 0 && first) {
 			return true
 		}
-		next := bytes.IndexByte(b[i+1:], '\n')
-		if next < 0 {
-			break
-		}
-		i += 1 + next
 	}
 	return false
 }
 
-// lanePath takes the path from the request line, if it is that of a topic's
+// parseLine takes the path from the request line, if it is that of a topic's
 // events and needs no decoding.
-func lanePath(line string) (path string, ok bool) {
+func (q *laneRequest) parseLine(line string) bool {
 	if !strings.HasSuffix(line, laneSuffix) || len(line) < len(lanePrefix)+len(laneSuffix) {
-		return "", false
+		return false
 	}
-	name := line[len(lanePrefix) : len(line)-len(laneSuffix)]
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.' && i > 0, c == '-', c == '_':
-		default:
-			return "", false
+	topic := line[len(lanePrefix) : len(line)-len(laneSuffix)]
+	for i := range len(topic) {
+		if c := topic[i]; !wordByte(c) && (c != '.' || i == 0) {
+			return false
 		}
 	}
-	return line[len("POST ") : len(line)-len(" HTTP/1.1")], name != ""
+	q.topic, q.path = topic, line[len("POST "):len(line)-len(" HTTP/1.1")]
+	return topic != ""
 }
 
-// parseFields reads the fields into q.header, and the host into the request.
-func (q *laneRequest) parseFields(fields string) (length int, ok bool) {
+// wordByte reports whether c is a letter, a digit, a hyphen or an underscore.
+func wordByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_'
+}
+
+// parseFields reads the fields, and the host and the length among them.
+func (q *laneRequest) parseFields(fields string) bool {
 	if q.header == nil {
 		q.header, q.names = make(http.Header, 16), make(map[string]string, 16)
 	}
-	clear(q.header)
-	length, q.request.Host = -1, ""
-	for n := 0; fields != ""; n++ {
+	q.length = -1
+	for fields != "" {
 		var line string
 		line, fields, _ = strings.Cut(fields, "\r\n")
 		colon := strings.IndexByte(line, ':')
-		if n == laneFieldsMax || colon <= 0 {
-			return 0, false
+		if q.fields == laneFieldsMax || colon <= 0 {
+			return false
 		}
 		value := strings.Trim(line[colon+1:], " ")
 		name, ok := q.canonical(line[:colon])
-		if !ok || !visible(value) || !q.take(n, name, value, &length) {
-			return 0, false
+		if !ok || !visible(value) || !q.take(name, value) {
+			return false
 		}
 	}
-	return length, length >= 0 && q.request.Host != ""
+	return q.length >= 0 && q.host != ""
 }
 
 // take notes one field, unless it is one that a lane leaves to net/http.
-func (q *laneRequest) take(n int, name, value string, length *int) bool {
+func (q *laneRequest) take(name, value string) bool {
 	switch name {
 	case "Host":
-		if q.request.Host != "" || !plainHost(value) {
+		if q.host != "" || !plainHost(value) {
 			return false
 		}
-		q.request.Host = value
+		q.host = value
 		return true
 	case "Content-Length":
-		if *length >= 0 || value == "" || len(value) > 5 || strings.Trim(value, "0123456789") != "" {
+		if q.length >= 0 || value == "" || len(value) > 5 || strings.Trim(value, "0123456789") != "" {
 			return false
 		}
-		*length, _ = strconv.Atoi(value)
+		q.length, _ = strconv.Atoi(value)
 	case "Connection":
 		return strings.EqualFold(value, "keep-alive")
-	case "Transfer-Encoding", "Trailer", "Te", "Expect", "Upgrade", "Http2-Settings", "Keep-Alive", "Proxy-Connection":
+	case "Transfer-Encoding", "Trailer", "Te", "Expect", "Upgrade", "Http2-Settings", "Keep-Alive", "Proxy-Connection", "Pragma":
 		return false
 	}
-	q.values[n] = value
+	n := q.fields
+	q.values[n], q.fields = value, n+1
 	if earlier := q.header[name]; earlier != nil {
 		q.header[name] = append(earlier, value)
 	} else {
@@ -190,7 +216,7 @@ func (q *laneRequest) canonical(name string) (string, bool) {
 // tokenByte reports whether a field name may have the character (RFC 9110,
 // section 5.6.2).
 func tokenByte(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+	return wordByte(c) || strings.IndexByte("!#$%&'*+.^`|~", c) >= 0
 }
 
 func visible(value string) bool {
@@ -206,33 +232,32 @@ func visible(value string) bool {
 // in a name, an address and a port.
 func plainHost(host string) bool {
 	for i := range len(host) {
-		if c := host[i]; !tokenByte(c) && c != ':' && c != '[' && c != ']' {
+		if c := host[i]; !wordByte(c) && strings.IndexByte(".:[]", c) < 0 {
 			return false
 		}
 	}
 	return host != ""
 }
 
-// http is the request as handlers know it. It is valid until the next parse.
+// http is the request as handlers know it.
 func (q *laneRequest) http(remote net.Addr) *http.Request {
 	if q.address == "" && remote != nil {
 		q.address = remote.String()
 	}
-	host, length := q.request.Host, q.request.ContentLength
+	q.url.Path = q.path
 	q.request = http.Request{
 		Method: http.MethodPost, URL: &q.url, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: q.header, Body: &q.body, ContentLength: length, Host: host,
-		RemoteAddr: q.address, RequestURI: q.url.Path,
+		Header: q.header, Body: &q.body, ContentLength: int64(q.length), Host: q.host,
+		RemoteAddr: q.address, RequestURI: q.path,
 	}
-	if length == 0 {
+	if q.length == 0 {
 		q.request.Body = http.NoBody
 	}
-	name := q.url.Path[len(lanePrefix)-len("POST ") : len(q.url.Path)-len("/events")]
-	q.request.SetPathValue("topic", name)
+	q.request.SetPathValue("topic", q.topic)
 	return &q.request
 }
 
-// laneAnswer collects an answer, which is sent with a Content-Length.
+// laneAnswer collects an answer that has a body, and is sent with its length.
 type laneAnswer struct {
 	header http.Header
 	status int
@@ -240,12 +265,25 @@ type laneAnswer struct {
 	out    []byte
 }
 
-func (a *laneAnswer) reset() {
+// laneAnswerBytes is the most that an idle lane keeps for its next answer.
+const laneAnswerBytes = 4 << 10
+
+func (a *laneAnswer) begin() {
 	if a.header == nil {
 		a.header = make(http.Header, 8)
 	}
+}
+
+// end forgets the answer.
+func (a *laneAnswer) end() {
 	clear(a.header)
-	a.status, a.body = 0, a.body[:0]
+	a.status, a.body, a.out = 0, a.body[:0], a.out[:0]
+	if cap(a.body) > laneAnswerBytes {
+		a.body = nil
+	}
+	if cap(a.out) > laneAnswerBytes {
+		a.out = nil
+	}
 }
 
 // Header implements http.ResponseWriter.
@@ -266,7 +304,7 @@ func (a *laneAnswer) Write(b []byte) (int, error) {
 }
 
 // finish renders the answer; last says that the connection ends with it.
-func (a *laneAnswer) finish(last bool, date []byte) []byte {
+func (a *laneAnswer) finish(last bool, date string) []byte {
 	a.WriteHeader(http.StatusOK)
 	out := append(a.out[:0], "HTTP/1.1 "...)
 	out = strconv.AppendInt(out, int64(a.status), 10)
@@ -292,23 +330,19 @@ func (a *laneAnswer) finish(last bool, date []byte) []byte {
 
 // dateField is the Date of answers (RFC 9110, section 6.6.1), rendered once a
 // second.
-type dateField struct {
-	mu     sync.RWMutex
+type dateField struct{ last atomic.Pointer[renderedDate] }
+
+type renderedDate struct {
 	second int64
-	text   []byte
+	text   string
 }
 
-func (d *dateField) now() []byte {
+func (d *dateField) now() string {
 	now := time.Now()
-	d.mu.RLock()
-	second, text := d.second, d.text
-	d.mu.RUnlock()
-	if second == now.Unix() {
-		return text
+	if last := d.last.Load(); last != nil && last.second == now.Unix() {
+		return last.text
 	}
-	text = now.UTC().AppendFormat(nil, http.TimeFormat)
-	d.mu.Lock()
-	d.second, d.text = now.Unix(), text
-	d.mu.Unlock()
-	return text
+	fresh := &renderedDate{now.Unix(), now.UTC().Format(http.TimeFormat)}
+	d.last.Store(fresh)
+	return fresh.text
 }

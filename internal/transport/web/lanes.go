@@ -3,9 +3,12 @@
 package web
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -24,22 +27,33 @@ type lanes struct {
 	server *Server
 	handed chan net.Conn // to net/http
 	stop   chan struct{} // closed when the listener is
+	once   sync.Once
 
-	closing atomic.Bool // no lane begins another request
-	mu      sync.Mutex
-	open    map[*lane]struct{} // guarded by mu
-	ended   sync.Cond          // on mu: open has become smaller
-	once    sync.Once
+	closing   atomic.Bool // no lane begins another request
+	mu        sync.Mutex
+	accepting bool               // guarded by mu
+	open      map[*lane]struct{} // guarded by mu
+	fewer     sync.Cond          // on mu: something ended
 }
 
 func newLanes(s *Server, l net.Listener) *lanes {
-	ls := &lanes{Listener: l, server: s, handed: make(chan net.Conn), stop: make(chan struct{}), open: map[*lane]struct{}{}}
-	ls.ended.L = &ls.mu
+	ls := &lanes{
+		Listener: l, server: s, handed: make(chan net.Conn), stop: make(chan struct{}),
+		accepting: true, open: map[*lane]struct{}{},
+	}
+	ls.fewer.L = &ls.mu
 	return ls
 }
 
-// accept takes connections until the listener is closed, and then says why.
+// accept takes connections until the listener is closed, and says why if nobody
+// closed it.
 func (ls *lanes) accept(failed chan<- error) {
+	defer func() {
+		ls.mu.Lock()
+		defer ls.mu.Unlock()
+		ls.accepting = false
+		ls.fewer.Broadcast()
+	}()
 	for pause := time.Duration(0); ; {
 		conn, err := ls.Listener.Accept()
 		switch {
@@ -49,7 +63,8 @@ func (ls *lanes) accept(failed chan<- error) {
 			return
 		case temporary(err): // as net/http does: out of file descriptors, for example
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			ls.server.log.Warn("accepting a connection failed and is tried again", "err", err, "after", pause)
+			ls.server.log.Warn("accepting a connection failed and is tried again", "err", err, "after", pause,
+				"todo", "if it goes on, raise the limit of open files")
 			time.Sleep(pause)
 			continue
 		default:
@@ -59,23 +74,42 @@ func (ls *lanes) accept(failed chan<- error) {
 		if ls.server.conns.Add(1) > int64(ls.server.opt.MaxConns) {
 			// An EventSource retries a closed connection, while it would give up for
 			// good at an answer other than 200.
-			ls.server.conns.Add(-1)
 			ls.server.metrics.HTTP.Dropped.Inc()
-			_ = conn.Close()
+			ls.drop(conn)
 			continue
 		}
-		// Where there is TLS, nothing is answered without it.
-		if tcp, ok := conn.(*net.TCPConn); ok && ls.server.opt.TLS == nil {
-			go ls.run(tcp)
-		} else {
-			go ls.hand(conn)
-		}
+		ls.begin(conn)
 	}
 }
 
 func temporary(err error) bool {
 	var e interface{ Temporary() bool }
 	return errors.As(err, &e) && e.Temporary()
+}
+
+// drop closes a connection that is not net/http's, and counts it out.
+func (ls *lanes) drop(conn net.Conn) {
+	_ = conn.Close()
+	ls.server.conns.Add(-1)
+}
+
+// begin opens a lane. Where there is TLS nothing is answered without it, so the
+// connection is net/http's at once.
+func (ls *lanes) begin(conn net.Conn) {
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok || ls.server.opt.TLS != nil {
+		go ls.hand(conn)
+		return
+	}
+	l := &lane{lanes: ls, conn: tcp}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if ls.closing.Load() { // and Close may have looked for idle lanes already
+		ls.drop(conn)
+		return
+	}
+	ls.open[l] = struct{}{}
+	go ls.run(l)
 }
 
 // Accept gives net/http a connection that is its.
@@ -106,20 +140,21 @@ func (ls *lanes) Close() error {
 	return err
 }
 
-// wait returns when no lane is open, or when ctx ends, with its error.
+// wait returns when nothing is accepted any more and no lane is open, or when
+// ctx ends, with its error.
 func (ls *lanes) wait(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() {
 		ls.mu.Lock()
 		defer ls.mu.Unlock()
-		ls.ended.Broadcast()
+		ls.fewer.Broadcast()
 	})()
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for len(ls.open) > 0 && ctx.Err() == nil {
-		ls.ended.Wait()
-	}
-	if len(ls.open) > 0 {
-		return ctx.Err()
+	for ls.accepting || len(ls.open) > 0 {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		ls.fewer.Wait()
 	}
 	return nil
 }
@@ -133,22 +168,17 @@ func (ls *lanes) abandon() {
 	}
 }
 
-func (ls *lanes) run(conn *net.TCPConn) {
-	l := &lane{server: ls.server, closing: &ls.closing, conn: conn}
-	ls.mu.Lock()
-	ls.open[l] = struct{}{}
-	ls.mu.Unlock()
-	rest, over := l.serve()
+func (ls *lanes) run(l *lane) {
+	end := l.serve()
 	ls.mu.Lock()
 	delete(ls.open, l)
-	ls.ended.Broadcast()
+	ls.fewer.Broadcast()
 	ls.mu.Unlock()
-	if over {
-		ls.hand(&handedConn{conn, rest})
+	if end == laneHands {
+		ls.hand(&handedConn{l.conn, bytes.Clone(l.buf)})
 		return
 	}
-	_ = conn.Close()
-	ls.server.conns.Add(-1)
+	ls.drop(l.conn)
 }
 
 // hand passes a connection to net/http, which counts it out when it ends.
@@ -156,8 +186,7 @@ func (ls *lanes) hand(conn net.Conn) {
 	select {
 	case ls.handed <- conn:
 	case <-ls.stop:
-		_ = conn.Close()
-		ls.server.conns.Add(-1)
+		ls.drop(conn)
 	}
 }
 
@@ -170,94 +199,146 @@ type handedConn struct {
 func (c *handedConn) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
-		c.ahead = c.ahead[n:]
+		if c.ahead = c.ahead[n:]; len(c.ahead) == 0 {
+			c.ahead = nil // a stream keeps the connection for long
+		}
 		return n, nil
 	}
 	return c.TCPConn.Read(b)
 }
 
+// WriteTo keeps io.Copy from reading past ahead by the method of TCPConn.
+func (c *handedConn) WriteTo(w io.Writer) (int64, error) {
+	return io.Copy(w, struct{ io.Reader }{c})
+}
+
 // lane is one connection on which only publishes have come so far.
 type lane struct {
-	server  *Server
-	closing *atomic.Bool
-	conn    *net.TCPConn
-	busy    atomic.Bool // it has read some of a request that it has not answered
+	*lanes
+	conn *net.TCPConn
+	busy atomic.Bool // it has read some of a request that it has not answered
 
 	buf      []byte // what was read and not yet answered
+	answered bool   // there was a request before
 	request  laneRequest
 	answer   laneAnswer
 	deadline time.Time // for reading, as it was set last
+	partial  bool      // it is that of a request of which some has come
 }
 
 const (
 	// laneBytes is the room for a request. An idle connection keeps it.
 	laneBytes = 8 << 10
-	// deadlineSlack is how much earlier than asked for a read may time out;
+	// idleSlack is how much earlier than asked for an idle connection may end:
 	// setting a deadline costs as much as a hundredth of a publish.
-	deadlineSlack = idleTimeout / 16
+	idleSlack = idleTimeout / 16
+	// lingerMax is how long a lane that ends reads on, so that the kernel does not
+	// throw the answer away together with what nobody has read.
+	lingerMax = 500 * time.Millisecond
 )
 
-// serve answers publishes until the connection ends, or until something else
-// comes; then over is true, and rest is what net/http has yet to read.
-func (l *lane) serve() (rest []byte, over bool) {
+// laneEnd says what becomes of a connection.
+type laneEnd uint8
+
+const (
+	laneCloses laneEnd = iota
+	laneHands          // it goes to net/http, with what is in buf
+)
+
+// serve answers publishes until the connection ends or something else comes.
+func (l *lane) serve() (end laneEnd) {
 	defer func() {
 		if r := recover(); r != nil {
-			l.server.log.Error("answering a request failed", "panic", r, "stack", string(debug.Stack()))
-			rest, over = nil, false
+			l.server.log.Error("answering a request failed", "panic", r, "stack", string(debug.Stack()), "todo", "report it as a fault of Signalbox")
+			end = laneCloses
 		}
 	}()
 	l.buf = make([]byte, 0, laneBytes)
 	for {
-		size, verdict := l.request.parse(l.buf)
-		switch {
+		switch verdict := l.request.parse(l.buf); {
 		case verdict == laneOther || verdict == laneMore && len(l.buf) == cap(l.buf):
-			_ = l.conn.SetReadDeadline(time.Time{})
-			return l.buf, true
+			return l.over()
 		case verdict == laneMore:
-			if !l.read() { // of a request that has begun, net/http says what is wrong
-				return l.buf, len(l.buf) > 0
+			switch err := l.read(); {
+			case err == nil:
+			case len(l.buf) > 0 && !errors.Is(err, os.ErrDeadlineExceeded):
+				return l.over() // net/http says what is wrong with half a request
+			default:
+				return laneCloses
 			}
 			continue
 		}
 		if !l.respond() {
-			return nil, false
+			return laneCloses
 		}
-		l.buf = l.buf[:copy(l.buf, l.buf[size:])]
-		l.busy.Store(len(l.buf) > 0)
 		// Whoever closes the lanes sets closing and then looks for idle ones.
 		if l.closing.Load() {
-			return nil, false
+			l.linger()
+			return laneCloses
 		}
 	}
 }
 
-// read waits for more of a request, and reports whether something came.
-func (l *lane) read() bool {
-	wait := idleTimeout
-	if len(l.buf) > 0 {
-		wait = readHeaderTimeout
-	}
-	if left := time.Until(l.deadline); left > wait || left < wait-min(deadlineSlack, wait/2) {
-		l.deadline = time.Now().Add(wait)
-		if l.conn.SetReadDeadline(l.deadline) != nil {
-			return false
+func (l *lane) over() laneEnd {
+	_ = l.conn.SetReadDeadline(time.Time{})
+	return laneHands
+}
+
+// read waits for more of a request. One that has begun has a fixed time to
+// arrive in, as has the first one of a connection.
+func (l *lane) read() error {
+	begun := len(l.buf) > 0
+	switch {
+	case begun && l.partial:
+	case begun || !l.answered:
+		if err := l.setDeadline(readHeaderTimeout, begun); err != nil {
+			return err
+		}
+	case l.partial || time.Until(l.deadline) < idleTimeout-idleSlack:
+		if err := l.setDeadline(idleTimeout, false); err != nil {
+			return err
 		}
 	}
 	n, err := l.conn.Read(l.buf[len(l.buf):cap(l.buf)])
+	if n == 0 && err != nil {
+		return err
+	}
 	l.busy.Store(true)
 	l.buf = l.buf[:len(l.buf)+n]
-	return err == nil || n > 0
+	if l.answered && !begun { // as net/http does after a POST: some clients end it with a line
+		trimmed := bytes.TrimLeft(l.buf, "\r\n")
+		l.keep(trimmed)
+	}
+	return nil
 }
 
-// respond answers the request that was parsed.
+func (l *lane) setDeadline(wait time.Duration, partial bool) error {
+	l.deadline, l.partial = time.Now().Add(wait), partial
+	return l.conn.SetReadDeadline(l.deadline)
+}
+
+// keep makes rest, an end of buf, all that is left of it.
+func (l *lane) keep(rest []byte) {
+	l.buf = l.buf[:copy(l.buf, rest)]
+	l.busy.Store(len(l.buf) > 0)
+}
+
+// respond answers the request that was parsed, and reports whether the
+// connection goes on.
 func (l *lane) respond() bool {
-	r := l.request.http(l.conn.RemoteAddr())
-	l.answer.reset()
-	if err := checkRequest(r); err != nil {
-		l.server.problem(&l.answer, r, err)
-	} else {
-		l.server.publisher(&l.answer, r)
-	}
+	l.answer.begin()
+	l.server.serve(&l.answer, l.request.http(l.conn.RemoteAddr()), l.server.publisher)
 	_, err := l.conn.Write(l.answer.finish(l.closing.Load(), l.server.date.now()))
+	l.answer.end()
+	size := l.request.end()
+	l.answered = true
+	l.keep(bytes.TrimLeft(l.buf[size:], "\r\n"))
 	return err == nil
+}
+
+// linger lets the peer read the last answer before the connection is closed.
+func (l *lane) linger() {
+	if l.conn.CloseWrite() == nil && l.conn.SetReadDeadline(time.Now().Add(lingerMax)) == nil {
+		_, _ = io.Copy(io.Discard, io.LimitReader(l.conn, uploadBytes))
+	}
 }

@@ -5,13 +5,17 @@ package web_test
 import (
 	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,20 +55,23 @@ func answers(t *testing.T, r *bufio.Reader, n int) (out []string) {
 func TestOddRequestsOnAPublishersConnection(t *testing.T) {
 	d := openDoor(t)
 	for name, c := range map[string]struct{ odd, want string }{
-		"another method":     {"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n", `200 [{"name":"a.b"`},
-		"a query":            {strings.Replace(rawPublish("q"), "/events ", "/events?ack=none ", 1), `202 {"ack":"none"}`},
-		"a chunked body":     {strings.Replace(rawPublish("c"), "Content-Length: 7\r\n\r\n{\"a\":1}", "Transfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n0\r\n\r\n", 1), `200 {"outcome":"accepted"`},
-		"an encoded path":    {strings.Replace(rawPublish("e"), "a.b", "a%2Eb", 1), `200 {"outcome":"accepted"`},
-		"a tab":              {rawPublish("t", "ce-subject:\tk"), `200 {"outcome":"accepted"`},
-		"a line fold":        {rawPublish("f", "ce-subject: k\r\n k"), `200 {"outcome":"accepted"`},
-		"a bare line feed":   {strings.ReplaceAll(rawPublish("l"), "\r\n", "\n"), `200 {"outcome":"accepted"`},
-		"no host":            {strings.Replace(rawPublish("h"), "Host: localhost\r\n", "", 1), "400 "},
-		"two lengths":        {rawPublish("2", "Content-Length: 8"), "400 "},
-		"a name of a space":  {rawPublish("s", "bad name: x"), "400 "},
-		"a foreign host":     {strings.Replace(rawPublish("x"), "localhost", "example.com", 1), `403 {"type":"/errors#host_refused"`},
-		"a large event":      {strings.Replace(rawPublish("b", "ce-dummy: "+strings.Repeat("x", web.LaneBytes)), "dummy", "large", 1), `200 {"outcome":"accepted"`},
-		"a refused event":    {strings.Replace(rawPublish("r"), "ce-type: t.x\r\n", "", 1), `400 {"type":"/errors#event_invalid"`},
-		"a field sent twice": {rawPublish("w", "ce-subject: a", "ce-subject: b"), `400 {"type":"/errors#header_invalid"`},
+		"another method":      {"GET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n", `200 [{"name":"a.b"`},
+		"a query":             {strings.Replace(rawPublish("q"), "/events ", "/events?ack=none ", 1), `202 {"ack":"none"}`},
+		"a chunked body":      {strings.Replace(rawPublish("c"), "Content-Length: 7\r\n\r\n{\"a\":1}", "Transfer-Encoding: chunked\r\n\r\n7\r\n{\"a\":1}\r\n0\r\n\r\n", 1), `200 {"outcome":"accepted"`},
+		"an encoded path":     {strings.Replace(rawPublish("e"), "a.b", "a%2Eb", 1), `200 {"outcome":"accepted"`},
+		"a tab":               {rawPublish("t", "ce-subject:\tk"), `200 {"outcome":"accepted"`},
+		"a line fold":         {rawPublish("f", "ce-subject: k\r\n k"), `200 {"outcome":"accepted"`},
+		"a bare line feed":    {strings.ReplaceAll(rawPublish("l"), "\r\n", "\n"), `200 {"outcome":"accepted"`},
+		"no host":             {strings.Replace(rawPublish("h"), "Host: localhost\r\n", "", 1), "400 "},
+		"two lengths":         {rawPublish("2", "Content-Length: 8"), "400 "},
+		"a name of a space":   {rawPublish("s", "bad name: x"), "400 "},
+		"a foreign host":      {strings.Replace(rawPublish("x"), "localhost", "example.com", 1), `403 {"type":"/errors#host_refused"`},
+		"a large event":       {strings.Replace(rawPublish("b", "ce-dummy: "+strings.Repeat("x", web.LaneBytes)), "dummy", "large", 1), `200 {"outcome":"accepted"`},
+		"a refused event":     {strings.Replace(rawPublish("r"), "ce-type: t.x\r\n", "", 1), `400 {"type":"/errors#event_invalid"`},
+		"a host that is none": {strings.Replace(rawPublish("n"), "localhost", "localhost:#", 1), "400 "},
+		"a line too many":     {"\r\n" + rawPublish("m"), `200 {"outcome":"accepted"`},
+		"a line before a GET": {"\r\nGET /v1/topics HTTP/1.1\r\nHost: localhost\r\n\r\n", `200 [{"name":"a.b"`},
+		"a field sent twice":  {rawPublish("w", "ce-subject: a", "ce-subject: b"), `400 {"type":"/errors#header_invalid"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := net.Dial("tcp", d.addr)
@@ -73,7 +80,8 @@ func TestOddRequestsOnAPublishersConnection(t *testing.T) {
 			}
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
-			if _, err := io.WriteString(conn, rawPublish("1"+name[2:4])+rawPublish("2"+name[2:4])+c.odd); err != nil {
+			id := strings.ReplaceAll(name, " ", "-")
+			if _, err := io.WriteString(conn, rawPublish("1"+id)+rawPublish("2"+id)+c.odd); err != nil {
 				t.Fatal(err)
 			}
 			got := answers(t, bufio.NewReader(conn), 3)
@@ -158,8 +166,8 @@ func TestShutdownEndsIdlePublishers(t *testing.T) {
 	}
 }
 
-// FuzzLanes holds that whatever a lane takes for a publish, net/http reads in
-// the same way, to the byte.
+// FuzzLanes holds that whatever a lane takes for a publish, a server of net/http
+// reads in the same way, to the byte.
 func FuzzLanes(f *testing.F) {
 	f.Add([]byte(rawPublish("1")))
 	f.Add([]byte(rawPublish("1", "Connection: keep-alive", "X: a  b ", "x: c") + rawPublish("2")))
@@ -169,6 +177,9 @@ func FuzzLanes(f *testing.F) {
 	f.Add([]byte(strings.Replace(rawPublish("1"), "Content-Length: 7", "Content-Length: 0", 1)))
 	f.Add([]byte(strings.Replace(rawPublish("1"), "Content-Length: 7", "Content-Length: +7", 1)))
 	f.Add([]byte(strings.ReplaceAll(rawPublish("1"), "\r\n", "\n")))
+	f.Add([]byte(strings.Replace(rawPublish("1"), "localhost", "localhost:#", 1)))
+	f.Add([]byte(rawPublish("1", "Pragma: no-cache")))
+	server := newPipeServer(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, size := web.ParseLane(b)
 		if got == nil {
@@ -177,21 +188,12 @@ func FuzzLanes(f *testing.F) {
 		if size > len(b) || size > web.LaneBytes {
 			t.Fatalf("%d of %d bytes were taken", size, len(b))
 		}
-		source := bytes.NewReader(b[:size])
-		reader := bufio.NewReader(source)
-		want, err := http.ReadRequest(reader)
-		if err != nil {
-			t.Fatalf("net/http refuses what a lane takes: %v", err)
-		}
 		gotBody, _ := io.ReadAll(got.Body)
-		wantBody, err := io.ReadAll(want.Body)
-		if err != nil || !bytes.Equal(gotBody, wantBody) {
-			t.Fatalf("the body is %q, net/http reads %q, %v", gotBody, wantBody, err)
+		want := server.read(t, b[:size])
+		if !bytes.Equal(gotBody, want.body) {
+			t.Fatalf("the body is %q, net/http reads %q", gotBody, want.body)
 		}
-		if left := reader.Buffered() + source.Len(); left > 0 {
-			t.Fatalf("net/http leaves %d bytes of the request", left)
-		}
-		maps.DeleteFunc(want.Header, func(name string, _ []string) bool { return name == "Connection" })
+		want.Header.Del("Connection")
 		if !reflect.DeepEqual(got.Header, want.Header) {
 			t.Fatalf("the fields are %q, net/http reads %q", got.Header, want.Header)
 		}
@@ -204,4 +206,168 @@ func FuzzLanes(f *testing.F) {
 			}
 		}
 	})
+}
+
+// pipeServer is net/http over connections in memory; it says what it read.
+type pipeServer struct {
+	conns chan net.Conn
+	heard chan heard
+}
+
+type heard struct {
+	*http.Request
+	body []byte
+}
+
+func newPipeServer(f *testing.F) *pipeServer {
+	p := &pipeServer{conns: make(chan net.Conn), heard: make(chan heard, 1)}
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		p.heard <- heard{r, body}
+	})}
+	go func() { _ = s.Serve(p) }()
+	f.Cleanup(func() { _ = s.Close() })
+	return p
+}
+
+// read sends a request and one that must follow it, so that bytes that are left
+// over show.
+func (p *pipeServer) read(t *testing.T, request []byte) heard {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	p.conns <- theirs
+	go func() {
+		_, _ = ours.Write(request)
+		_, _ = io.WriteString(ours, "GET /next HTTP/1.1\r\nHost: x\r\n\r\n")
+	}()
+	r := bufio.NewReader(ours)
+	var first heard
+	for i := range 2 {
+		res, err := http.ReadResponse(r, nil)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("net/http does not take request %d: %v, %v", i, res, err)
+		}
+		if h := <-p.heard; i == 0 {
+			first = h
+		} else if h.URL.Path != "/next" {
+			t.Fatalf("net/http reads %s %s behind the request", h.Method, h.URL)
+		}
+	}
+	return first
+}
+
+// Accept, Close and Addr make it a net.Listener.
+func (p *pipeServer) Accept() (net.Conn, error) {
+	if c, ok := <-p.conns; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p *pipeServer) Close() error   { close(p.conns); return nil }
+func (p *pipeServer) Addr() net.Addr { return &net.UnixAddr{Net: "pipe", Name: "pipe"} }
+
+// lateListener gives out a last connection after it was closed, as a system may
+// that had it in its queue.
+type lateListener struct {
+	net.Listener
+	late func() net.Conn
+	once sync.Once
+}
+
+func (l *lateListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		l.once.Do(func() { c, err = l.late(), nil })
+	}
+	return c, err
+}
+
+// TestNoLaneOutlivesTheServer lets a connection arrive at the moment of the
+// shutdown: it is closed before Serve returns, for the broker is closed next.
+func TestNoLaneOutlivesTheServer(t *testing.T) {
+	d := openDoor(t)
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := make(chan net.Conn, 1)
+	l := &lateListener{Listener: inner, late: func() net.Conn {
+		other, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		defer other.Close()
+		out, err := net.Dial("tcp", other.Addr().String())
+		if err != nil {
+			t.Error(err)
+			return nil
+		}
+		peer <- out
+		in, err := other.Accept()
+		if err != nil {
+			t.Error(err)
+		}
+		return in
+	}}
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- d.server.Serve(ctx, l) }()
+	cancel()
+	if err := <-served; err != nil {
+		t.Error(err)
+	}
+	conn := <-peer
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes, %v, where the connection should have ended", n, err)
+	}
+}
+
+// TestPublishesOfOneConnectionShareNoBytes publishes one event after the other
+// over one connection, whose memory is used again for each, and reads them back.
+func TestPublishesOfOneConnectionShareNoBytes(t *testing.T) {
+	d := openDoor(t)
+	conn, err := net.Dial("tcp", d.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	const n = 50
+	var all strings.Builder
+	for i := range n {
+		all.WriteString(strings.Replace(rawPublish(fmt.Sprint("id-", i), fmt.Sprint("ce-subject: key-", i)), `{"a":1}`, fmt.Sprintf(`{"%3d":0}`, i), 1))
+	}
+	request := strings.ReplaceAll(all.String(), "Content-Length: 7", "Content-Length: 9")
+	go func() { _, _ = io.WriteString(conn, request) }()
+	answers(t, bufio.NewReader(conn), n)
+	res, err := d.client.Get("http://" + d.addr + "/v1/topics/a.b/events")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var events []struct {
+		ID      string
+		Subject string
+		Topic   string
+		Data    map[string]int
+	}
+	if err := json.NewDecoder(res.Body).Decode(&events); err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range events {
+		if _, ok := e.Data[fmt.Sprintf("%3d", i)]; !ok || e.ID != fmt.Sprint("id-", i) || e.Subject != fmt.Sprint("key-", i) || e.Topic != "a.b" {
+			t.Errorf("event %d is %+v", i, e)
+		}
+	}
+	if len(events) != n {
+		t.Errorf("%d events were read", len(events))
+	}
 }

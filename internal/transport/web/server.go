@@ -159,9 +159,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	failed := make(chan error, 2)
 	go lanes.accept(failed)
 	go func() { failed <- serve() }()
+	var broken error
 	select {
-	case err := <-failed:
-		return err
+	case broken = <-failed:
 	case <-ctx.Done():
 	}
 	s.broker.Drain()
@@ -175,7 +175,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		err = s.streams.wait(grace)
 	}
 	if err == nil {
-		return nil
+		return broken
 	}
 	s.log.Warn("connections did not end within the grace period and are closed", "grace", s.opt.ShutdownGrace, "todo", "nothing: their clients come back")
 	s.streams.close()
@@ -185,7 +185,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	// broker, which the caller is about to close.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.ShutdownGrace)
 	defer cancel()
-	return errors.Join(err, lanes.wait(last), s.streams.wait(last))
+	return errors.Join(broken, err, lanes.wait(last), s.streams.wait(last))
 }
 
 const (
@@ -231,11 +231,16 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler)
 		}
 	}
+	s.serve(w, r, s.mux)
+}
+
+// serve is what every request goes through, in lanes too.
+func (s *Server) serve(w http.ResponseWriter, r *http.Request, h http.Handler) {
 	if err := checkRequest(r); err != nil {
 		s.problem(w, r, err)
 		return
 	}
-	s.mux.ServeHTTP(w, r)
+	h.ServeHTTP(w, r)
 }
 
 // checkRequest refuses what no route wants.
