@@ -107,6 +107,8 @@ type plan struct {
 	hand    eventlog.HandOut
 	json    map[uint64][]byte // by position
 	counts  eventlog.Counts   // since the last candidate
+	locked  map[[16]byte]bool // keys of candidates
+	parked  int               // events that would be, with the candidates
 	next    time.Duration     // until something that is ready becomes due
 	arrived <-chan struct{}   // closed when there is something to read; nil: nothing is read for
 }
@@ -115,10 +117,13 @@ func (pl *plan) settings() *event.SubscriptionConfig { return &pl.config.Documen
 
 // run plans and proposes until a plan fits what the subscription is.
 func (pl *plan) run(ctx context.Context) ([]HandedOut, error) {
-	for range planAttempts {
+	for attempts := 0; attempts < planAttempts; attempts++ {
 		out, err := pl.once(ctx)
 		if !errors.Is(err, errStale) {
 			return out, err
+		}
+		if len(pl.hand.Gone) > 0 {
+			attempts = 0 // each time there are fewer
 		}
 	}
 	return nil, event.Errorf(event.CodeOverloaded, "The subscription changes faster than it can be read. Try again in a moment.")
@@ -215,7 +220,9 @@ func (pl *plan) again(ctx context.Context) error {
 			return err
 		}
 		if !ok {
-			pl.hand.Gone = append(pl.hand.Gone, position)
+			if err := pl.gone(position, &row); err != nil {
+				return err
+			}
 			continue
 		}
 		pl.json[position] = json
@@ -223,6 +230,26 @@ func (pl *plan) again(ctx context.Context) error {
 	}
 	pl.hand.Again = kept
 	return nil
+}
+
+// gone takes out an event that is not stored any more, and of those that are
+// parked behind it the first ones, as far as they are gone, too: in a compacted
+// topic all but the last of a key usually are.
+func (pl *plan) gone(position uint64, row *store.Pending) error {
+	for {
+		pl.hand.Gone = append(pl.hand.Gone, position)
+		if position = row.Next; position == 0 || len(pl.hand.Gone) >= candidatesMax {
+			return nil
+		}
+		next, ok, err := pl.b.store.ParkedEvent(pl.number, pl.state.Epoch, position)
+		if err != nil || !ok {
+			return err
+		}
+		if _, stored, err := pl.b.pendingEvent(pl.number, pl.id, position, &next); err != nil || stored {
+			return err
+		}
+		row = &next
+	}
 }
 
 // buryRetry is how long an event waits that could not be made a dead letter.
@@ -280,7 +307,7 @@ func (pl *plan) read(ctx context.Context) error {
 	}
 	reader := pl.s.reader
 	pl.arrived = reader.Changed()
-	locked := map[[16]byte]bool{}
+	pl.locked, pl.parked = map[[16]byte]bool{}, int(pl.state.Parked)
 	bytes := 0
 	for began := time.Now(); room > 0 && len(pl.hand.Events) < candidatesMax && bytes < fetchBytes; {
 		pl.s.passed = eventlog.Counts{}
@@ -291,9 +318,13 @@ func (pl *plan) read(ctx context.Context) error {
 		}
 		for i := range window.Deliveries {
 			d := &window.Deliveries[i]
-			free, err := pl.candidate(d, locked)
+			free, err := pl.candidate(d)
 			if err != nil {
 				return err
+			}
+			if pl.parked > pl.settings().MaxParked {
+				pl.full()
+				return nil
 			}
 			if free {
 				room--
@@ -307,10 +338,10 @@ func (pl *plan) read(ctx context.Context) error {
 		if window.CaughtUp {
 			break
 		}
-		if time.Since(began) > planTime || room > 0 && pl.parkedFull() {
+		if time.Since(began) > planTime {
 			done := make(chan struct{})
 			close(done)
-			pl.arrived = done
+			pl.arrived = done // there is more
 			break
 		}
 	}
@@ -318,14 +349,22 @@ func (pl *plan) read(ctx context.Context) error {
 	return nil
 }
 
-// parkedFull reports whether more events would only have to wait in vain.
-func (pl *plan) parkedFull() bool {
-	return int(pl.state.Parked)+len(pl.hand.Events) >= pl.settings().MaxParked+pl.req.Max
+// full ends the plan before the last candidate, which would have to be parked
+// where nothing more may be. Until something is settled there is no use in
+// looking again.
+func (pl *plan) full() {
+	last := len(pl.hand.Events) - 1
+	pl.hand.Events = pl.hand.Events[:last]
+	pl.hand.To = pl.hand.From
+	if last > 0 {
+		pl.hand.To.Cursor = pl.hand.Events[last-1].Position
+	}
+	pl.arrived = nil
 }
 
 // candidate adds an event, and reports whether nothing keeps it from being
 // handed out.
-func (pl *plan) candidate(d *dispatch.Delivery, locked map[[16]byte]bool) (free bool, err error) {
+func (pl *plan) candidate(d *dispatch.Delivery) (free bool, err error) {
 	c := eventlog.Candidate{Position: d.Position, Before: pl.counts}
 	pl.counts = eventlog.Counts{}
 	c.Topic, _ = event.LookupJSON(d.JSON(), "topic")
@@ -335,14 +374,16 @@ func (pl *plan) candidate(d *dispatch.Delivery, locked map[[16]byte]bool) (free 
 			c.Ordered = true
 			sum := sha256.Sum256([]byte(c.Topic + "\x00" + key))
 			copy(c.Key[:], sum[:])
-			waits := locked[c.Key]
+			waits := pl.locked[c.Key]
 			if !waits {
 				if waits, err = pl.b.store.HasKeyList(pl.number, pl.state.Epoch, c.Key); err != nil {
 					return false, err
 				}
 			}
-			locked[c.Key] = true
-			free = !waits
+			pl.locked[c.Key] = true
+			if free = !waits; waits {
+				pl.parked++
+			}
 		}
 	}
 	pl.hand.Events = append(pl.hand.Events, c)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/eventlog"
 )
 
 // subscribe creates a pull subscription to a topic from the oldest on.
@@ -396,6 +398,65 @@ func TestWorkersShareASubscription(t *testing.T) {
 		})
 	}
 	workers.Wait()
+}
+
+// TestFullySubscribedWaits: with as many parked as may be, a worker that waits is
+// woken by what is settled, and by nothing else: it does not go round in circles.
+func TestFullySubscribedWaits(t *testing.T) {
+	var taken atomic.Int64
+	x := newBox(t, broker.Options{Tap: func(p *eventlog.Proposal) {
+		if p.Kind == eventlog.KindSubscription {
+			taken.Add(1)
+		}
+	}})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxParked = 2 })
+	x.mustSend("a", x.draft("1", "k", nil), x.draft("2", "k", nil), x.draft("3", "k", nil), x.draft("4", "k", nil), x.draft("5", "other", nil))
+	first := x.fetch(id)
+	x.sameIDs("the first", handedIDs(first), "1")
+	if got, err := x.Fetch(context.Background(), anonymous(), id, broker.FetchRequest{Max: 10, Wait: 300 * time.Millisecond}); err != nil || len(got) != 0 {
+		t.Fatalf("%s, %v", handedIDs(got), err)
+	}
+	if info, err := x.Subscription(id); err != nil || info.Status.Parked != 2 || info.Status.Cursor.Position != 3 {
+		t.Errorf("the subscription is %+v, %v", info.Status, err)
+	}
+	x.ack(id, first...)
+	var all []string
+	for range 5 {
+		handed := x.fetch(id)
+		all = append(all, handedIDs(handed))
+		if len(handed) > 0 {
+			x.ack(id, handed...)
+		}
+	}
+	if got := strings.Join(strings.Fields(strings.Join(all, " ")), " "); got != "2 3 5 4" && got != "2 5 3 4" && got != "2 3 4 5" {
+		t.Errorf("the rest came as %s", got)
+	}
+	if n := taken.Load(); n > 30 {
+		t.Errorf("there were %d proposals", n)
+	}
+}
+
+// TestSupersededEventsAreNotHandedOut: of a compacted topic a worker gets what is
+// current when it asks, however much of a key was parked.
+func TestSupersededEventsAreNotHandedOut(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	x.put("s", func(p *event.Policy) { p.CleanupPolicy = event.CleanupCompact })
+	id := x.subscribe("s", nil)
+	x.mustSend("s", x.draft("0", "k", nil))
+	first := x.fetch(id)
+	for i := range 30 { // one by one, so that each is parked
+		x.mustSend("s", x.draft(fmt.Sprint(i+1), "k", nil))
+		x.sameIDs("meanwhile", handedIDs(x.fetch(id)), "")
+	}
+	x.ack(id, first...)
+	last := x.fetch(id)
+	x.sameIDs("what is current", handedIDs(last), "30")
+	x.ack(id, last...)
+	if info, err := x.Subscription(id); err != nil || info.Status.Gone != 29 || info.Status.Outstanding+info.Status.Parked != 0 {
+		t.Errorf("the subscription is %+v, %v", info.Status, err)
+	}
 }
 
 // TestIdleSubscriptionsCostDisk: start-up reads none of them, and one that is

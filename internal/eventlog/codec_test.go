@@ -20,7 +20,7 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 	return rapid.Custom(func(t *rapid.T) *eventlog.Proposal {
 		p := &eventlog.Proposal{
 			Node: rapid.Uint32().Draw(t, "node"), Sequence: rapid.Uint64().Draw(t, "sequence"),
-			Kind:           eventlog.Kind(rapid.IntRange(1, 5).Draw(t, "kind")),
+			Kind:           eventlog.Kind(rapid.IntRange(1, 6).Draw(t, "kind")),
 			AdmittedMillis: rapid.Int64().Draw(t, "admitted"),
 			Principal:      rapid.String().Draw(t, "principal"), Topic: rapid.StringMatching(`[a-z.]{0,9}`).Draw(t, "topic"),
 		}
@@ -35,6 +35,9 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 			p.Entries = rapid.SliceOfN(entries(), 0, 5).Draw(t, "entries")
 		case eventlog.KindControl:
 			p.Control = controls().Draw(t, "control")
+		case eventlog.KindSubscription:
+			p.Subscription = subscriptions().Draw(t, "subscription")
+			p.Entries = rapid.SliceOfN(entries(), 0, 2).Draw(t, "entries")
 		case eventlog.KindRefusal:
 			p.RefusedCode = rapid.String().Draw(t, "code")
 			p.RefusedCount = rapid.Uint64().Draw(t, "count")
@@ -120,6 +123,35 @@ func controls() *rapid.Generator[eventlog.Control] {
 			c.Policy = &policy
 		}
 		return c
+	})
+}
+
+func subscriptions() *rapid.Generator[*eventlog.Subscription] {
+	return rapid.Custom(func(t *rapid.T) *eventlog.Subscription {
+		number := func(label string) uint64 { return rapid.Uint64().Draw(t, label) }
+		place := eventlog.Place{Cursor: number("cursor"), Began: number("began"), Since: rapid.Int64().Draw(t, "since")}
+		s := &eventlog.Subscription{ID: rapid.StringMatching(`[a-z0-9]{16}`).Draw(t, "id")}
+		switch rapid.IntRange(0, 5).Draw(t, "op") {
+		case 0:
+			config := event.DefaultSubscriptionConfig()
+			config.Kind = rapid.SampledFrom([]string{event.KindPull, event.KindStream}).Draw(t, "kind")
+			s.Op, s.Now, s.Place, s.Owner = eventlog.SubscriptionCreate, rapid.Bool().Draw(t, "now"), &place, "somebody"
+			s.Document = &event.Subscription{Protocol: event.ProtocolSignalbox, Types: []string{"t"}, Filters: []byte(`[{"sql":"TRUE"}]`), Config: config}
+		case 1:
+			s.Op = eventlog.SubscriptionHandOut
+			s.HandOut = &eventlog.HandOut{Epoch: rapid.Uint32().Draw(t, "epoch"), From: place, To: place, Again: []uint64{number("again")}, Max: 3, Visibility: 1000,
+				Events: []eventlog.Candidate{{Position: number("position"), Topic: "a", Ordered: true, Key: [16]byte(draw(t, 16)), Before: eventlog.Counts{Dropped: 1}}}}
+		case 2:
+			s.Op = eventlog.SubscriptionSettle
+			s.Settle = []eventlog.Settle{{Position: number("position"), Token: number("token"), Verdict: eventlog.VerdictNack, Delay: 5, Error: "busy"}}
+		case 3:
+			s.Op, s.Bury = eventlog.SubscriptionBury, &eventlog.Bury{Position: number("position"), Token: number("token"), Cause: "rejected", Prefix: 7}
+		case 4:
+			s.Op, s.Gap = eventlog.SubscriptionGap, &eventlog.Gap{From: place, To: place, Lost: number("lost")}
+		case 5:
+			s.Op, s.Letters, s.Reason = eventlog.SubscriptionDiscard, []uint64{number("letter")}, "why"
+		}
+		return s
 	})
 }
 

@@ -215,8 +215,17 @@ func (s *Store) HasKeyList(number, epoch uint32, key [16]byte) (bool, error) {
 }
 
 // Pending returns a committed event that is out or ready.
-func (s *Store) Pending(number, epoch uint32, position uint64) (p Pending, ok bool, err error) {
-	ok, err = get(s.db, binary.BigEndian.AppendUint64(appendPendingKey(nil, number, pendingRow, epoch), position), func(b []byte) (err error) {
+func (s *Store) Pending(number, epoch uint32, position uint64) (Pending, bool, error) {
+	return s.pendingEvent(number, pendingRow, epoch, position)
+}
+
+// ParkedEvent returns a committed event that is parked.
+func (s *Store) ParkedEvent(number, epoch uint32, position uint64) (Pending, bool, error) {
+	return s.pendingEvent(number, parkedRow, epoch, position)
+}
+
+func (s *Store) pendingEvent(number uint32, kind byte, epoch uint32, position uint64) (p Pending, ok bool, err error) {
+	ok, err = get(s.db, binary.BigEndian.AppendUint64(appendPendingKey(nil, number, kind, epoch), position), func(b []byte) (err error) {
 		p, err = DecodePending(b)
 		return err
 	})
