@@ -3,7 +3,7 @@
 // Command signalbox is the broker and the tools that speak to one.
 //
 // Each subcommand is one file. The tools reach a broker through package client alone, so that nothing they do is out of
-// reach for another program; only serve, demo and verify import the broker itself.
+// reach for another program; only serve, demo and verify import the broker itself, and filter its language.
 package main
 
 import (

@@ -126,6 +126,7 @@ type Broker struct {
 
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
+	dryRuns  atomic.Int32
 
 	upkeep   sync.Mutex      // held by a backup or a compaction
 	cleanNow chan chan error // asks the cleaner for a thorough pass

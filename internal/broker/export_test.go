@@ -4,6 +4,7 @@ package broker
 
 import (
 	"context"
+	"time"
 
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
@@ -42,6 +43,17 @@ func (b *Broker) Tick() error {
 func (b *Broker) Clean() error {
 	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]reclaimed{}}
 	return c.clean()
+}
+
+// DryRunWithin is DryRun with another limit of time.
+func (b *Broker) DryRunWithin(ctx context.Context, run DryRun, most time.Duration) (DryRunReport, error) {
+	return b.dryRun(ctx, run, most)
+}
+
+// OccupyDryRuns has as many dry runs under way as there may be, until done.
+func (b *Broker) OccupyDryRuns() (done func()) {
+	b.dryRuns.Add(dryRunsMax)
+	return func() { b.dryRuns.Add(-dryRunsMax) }
 }
 
 // Store is the broker's store.

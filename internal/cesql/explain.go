@@ -2,6 +2,8 @@
 
 package cesql
 
+import "slices"
+
 // Step is what became of one part of an expression on one event.
 type Step struct {
 	Clause  string // the part, in canonical spelling
@@ -10,6 +12,41 @@ type Step struct {
 	Errors  Errors
 	Reached bool // false: what is left of it had decided
 	Parts   []Step
+
+	truth  bool // what it is to an operator of Booleans
+	joined join // of its parts
+}
+
+// join is how the parts of a step make up the whole.
+type join uint8
+
+const (
+	joinNone  join = iota // they are compared or calculated with
+	joinAll               // all must hold
+	joinOther             // by OR, XOR or NOT, so that no part fails the whole alone
+)
+
+// Decider returns the clause that kept an event from passing: of clauses joined
+// by AND the first that failed, and of others the one in which there was an
+// error, if there was, or else the whole.
+func (s *Step) Decider() *Step {
+	for i := range s.Parts {
+		p := &s.Parts[i]
+		if p.Reached && (s.joined != joinNone && p.Errors != 0 || s.joined == joinAll && !p.truth) {
+			return p.Decider()
+		}
+	}
+	return s
+}
+
+func (n *node) join() join {
+	switch {
+	case n.op == opNot || n.op == opLogic && slices.ContainsFunc(n.joins, func(j logic) bool { return j != logicAnd }):
+		return joinOther
+	case n.op == opLogic:
+		return joinAll
+	}
+	return joinNone
 }
 
 // Explain evaluates an expression and each of its parts that was reached, down
@@ -23,7 +60,7 @@ func (m *Machine) Explain(x *Expression, e *Event) Step {
 // expressions have no side effects (1). It returns, too, what the part is to an
 // operator of Booleans.
 func (m *Machine) explain(x *Expression, e *Event, n *node) (s Step, truth bool) {
-	s = Step{Clause: string(appendNode(nil, n, bindLogic)), Reached: true}
+	s = Step{Clause: string(appendNode(nil, n, bindLogic)), Reached: true, joined: n.join()}
 	if n.any() {
 		s.Value = "several values"
 		return s, false
@@ -35,6 +72,7 @@ func (m *Machine) explain(x *Expression, e *Event, n *node) (s Step, truth bool)
 	s.Value = v.String()
 	s.Passes = v.kind == Boolean && v.num != 0 && m.errors == 0
 	truth = m.errors == 0 && m.toBoolean(v)
+	s.truth = truth
 	value, over := false, false
 	for i, k := range n.kids {
 		var p Step

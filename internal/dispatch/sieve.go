@@ -74,9 +74,13 @@ func (d *Dispatch) unsift(s *sieve) {
 	}
 }
 
+func (v *evaluator) fill(e *projector.Applied) {
+	v.record.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
+}
+
 // passes evaluates a filter on an event.
 func (v *evaluator) passes(f *filter.Filter, e *projector.Applied) bool {
-	v.record.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
+	v.fill(e)
 	return v.machine.Selects(f, v.record.Event(), e.Flags&store.EventTombstone != 0)
 }
 

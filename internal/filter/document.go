@@ -35,11 +35,14 @@ const field = "filters"
 // an array of filter expressions, all of which must hold (Subscriptions API,
 // filters). An empty array lets everything pass. It fails with code
 // filter_invalid, or filter_unsupported for a dialect that is not known.
-func ParseDocument(document []byte) (*Filter, error) {
+func ParseDocument(document []byte) (*Filter, error) { return Options{}.ParseDocument(document) }
+
+// ParseDocument is [ParseDocument] with options.
+func (o Options) ParseDocument(document []byte) (*Filter, error) {
 	if len(document) > MaxDocumentBytes {
 		return nil, event.Errorf(event.CodeFilterInvalid, "The filters have %d bytes, the limit is %d.", len(document), MaxDocumentBytes).With(field)
 	}
-	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(document))}
+	d := decoder{options: o, dec: jsontext.NewDecoder(bytes.NewBuffer(document))}
 	kids, err := d.list()
 	if err == nil {
 		_, trailing := d.dec.ReadToken()
@@ -55,9 +58,10 @@ func ParseDocument(document []byte) (*Filter, error) {
 
 // decoder reads a document token by token.
 type decoder struct {
-	dec   *jsontext.Decoder
-	depth int
-	parts int
+	options Options
+	dec     *jsontext.Decoder
+	depth   int
+	parts   int
 }
 
 // at is the place that was read last.
@@ -184,7 +188,7 @@ func (d *decoder) expression() (*part, *event.Error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := parseSQL(t.String())
+	p, err := d.options.parseSQL(t.String())
 	if err != nil {
 		return nil, err.With(d.at())
 	}

@@ -3,6 +3,7 @@
 package filter
 
 import (
+	"slices"
 	"strings"
 
 	"signalbox/internal/cesql"
@@ -48,6 +49,28 @@ func (m *Machine) explain(p *part, e *cesql.Event) Explanation {
 		x.Passes = part.Passes != (p.op == opNot)
 	}
 	return x
+}
+
+// Decider returns the clause that kept an event from passing, and the errors in
+// it: of conditions that must all hold the first that failed, and else the whole.
+// It costs as much as [Machine.Explain].
+func (m *Machine) Decider(f *Filter, e *cesql.Event) (clause string, errors cesql.Errors) {
+	p := f.root
+	for p.op == opAll {
+		i := slices.IndexFunc(p.kids, func(k *part) bool { return !k.compile()(m, e) })
+		if i < 0 {
+			break
+		}
+		p = p.kids[i]
+	}
+	if p.op == opSQL {
+		step := m.cesql.Explain(p.sql, e)
+		decider := step.Decider()
+		return decider.Clause, decider.Errors
+	}
+	m.errors = 0
+	p.compile()(m, e)
+	return p.text(), m.errors
 }
 
 func explainStep(s cesql.Step) Explanation {

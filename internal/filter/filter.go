@@ -37,8 +37,18 @@ type predicate func(m *Machine, e *cesql.Event) bool
 
 // ParseText makes a filter of a CESQL expression, with paths into data. It fails
 // with code filter_invalid, and the place in the text among the facts.
-func ParseText(text string) (*Filter, error) {
-	p, err := parseSQL(text)
+func ParseText(text string) (*Filter, error) { return Options{}.ParseText(text) }
+
+// Options change what is accepted. The zero value is the broker's.
+type Options struct {
+	// Strict refuses what is not in the standard, such as paths into data, so that
+	// the filter means the same to every implementation.
+	Strict bool
+}
+
+// ParseText is [ParseText] with options.
+func (o Options) ParseText(text string) (*Filter, error) {
+	p, err := o.parseSQL(text)
 	if err != nil {
 		return nil, err.With("filter")
 	}
@@ -53,6 +63,10 @@ func newFilter(root *part) *Filter {
 // Canonical returns the filter in one spelling. Filters that have the same one
 // select the same events.
 func (f *Filter) Canonical() string { return f.canonical }
+
+// Text returns the canonical form for people: of a filter that is one CESQL
+// expression, the expression.
+func (f *Filter) Text() string { return f.root.text() }
 
 // Machine evaluates filters and holds the memory that evaluations need. It
 // belongs to one goroutine. The zero Machine is ready.
@@ -137,6 +151,14 @@ func (p *part) normal() *part {
 // canonical writes the part. Cheap parts come before CESQL in the alphabet, so
 // that in a sorted row they are evaluated first.
 func (p *part) canonical() string { return string(p.appendTo(nil)) }
+
+// text is what explanations call the part.
+func (p *part) text() string {
+	if p.op == opSQL {
+		return p.sql.Canonical()
+	}
+	return p.canonical()
+}
 
 func (p *part) appendTo(dst []byte) []byte {
 	dst = append(dst, opNames[p.op]...)
@@ -241,8 +263,8 @@ func (p *part) usesData() bool {
 }
 
 // parseSQL makes the part of an expression; the caller names the field.
-func parseSQL(text string) (*part, *event.Error) {
-	x, err := cesql.ParseFilter(text, cesql.Options{})
+func (o Options) parseSQL(text string) (*part, *event.Error) {
+	x, err := cesql.ParseFilter(text, cesql.Options(o))
 	if err == nil {
 		return &part{op: opSQL, sql: x}, nil
 	}

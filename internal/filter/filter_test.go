@@ -287,6 +287,65 @@ func TestMatchingDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// TestDeciders: the clause that kept an event from passing is the smallest of
+// which that can be said.
+func TestDeciders(t *testing.T) {
+	r := newRecord(t, required(`,"subject":"orders/7","n":5,"flag":"true","data":{"total":12}`))
+	for text, want := range map[string]string{
+		`type = 'x'`:                           `type = 'x' []`,
+		`n = 5 AND (type = 'x') AND n = 6`:     `type = 'x' []`,
+		`n = 5 AND (n = 5 AND n = 6)`:          `n = 6 []`,
+		`flag AND n = 6`:                       `n = 6 []`,
+		`type = 'x' OR n = 6`:                  `type = 'x' OR n = 6 []`,
+		`n = 5 AND (type = 'x' OR n = 6)`:      `type = 'x' OR n = 6 []`,
+		`prio = 'x' OR n = 5`:                  `prio = 'x' [MissingAttributeError]`,
+		`n = 5 AND prio = 'x'`:                 `prio = 'x' [MissingAttributeError]`,
+		`NOT (n = 5)`:                          `NOT (n = 5) []`,
+		`NOT (n = 5 AND subject > 5)`:          `subject > 5 [CastError]`,
+		`n = 5 XOR n < 6`:                      `n = 5 XOR n < 6 []`,
+		`EXISTS data.total AND data.total < 3`: `data.total < 3 []`,
+		`FALSE AND n = 5`:                      `FALSE AND n = 5 []`,
+	} {
+		var m filter.Machine
+		f := mustText(t, text)
+		if m.Match(f, r.Event()) {
+			t.Errorf("%s passes", text)
+		}
+		clause, errs := m.Decider(f, r.Event())
+		if got := fmt.Sprint(clause, " ", errs.Names()); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	for document, want := range map[string]string{
+		`[{"exact":{"type":"a.b"}},{"sql":"n = 5 AND n = 6"}]`: `n = 6 []`,
+		`[{"exact":{"type":"a.b"}},{"prefix":{"n":"6"}}]`:      `prefix n "6" []`,
+		`[{"any":[{"exact":{"n":"6"}},{"sql":"prio = 'x'"}]}]`: `any(exact n "6", sql "prio = 'x'") [MissingAttributeError]`,
+		`[{"not":{"sql":"n = 5"}}]`:                            `not(sql "n = 5") []`,
+	} {
+		var m filter.Machine
+		clause, errs := m.Decider(mustDocument(t, document), r.Event())
+		if got := fmt.Sprint(clause, " ", errs.Names()); got != want {
+			t.Errorf("%s: %s, want %s", document, got, want)
+		}
+	}
+}
+
+// TestStrict: what is not in the standard is refused on request, in documents, too.
+func TestStrict(t *testing.T) {
+	strict := filter.Options{Strict: true}
+	for _, text := range []string{`data.n = 1`, `1.5 = 1`} {
+		if _, err := strict.ParseText(text); event.AsError(err) == nil || event.AsError(err).Code != event.CodeFilterInvalid {
+			t.Errorf("%s: %v", text, err)
+		}
+		if _, err := strict.ParseDocument([]byte(`[{"sql":"` + text + `"}]`)); err == nil {
+			t.Errorf("a document with %s is accepted", text)
+		}
+	}
+	if f, err := strict.ParseText(`type='x'`); err != nil || f.Text() != `type = 'x'` {
+		t.Errorf("%v, %v", f, err)
+	}
+}
+
 func ExampleMachine_Explain() {
 	f, _ := filter.ParseDocument([]byte(`[{"exact":{"type":"system.alert"}},{"sql":"data.severity >= 4 AND EXISTS subject"}]`))
 	e, _ := event.DecodeJSON([]byte(`{"specversion":"1.0","id":"1","source":"/s","type":"system.alert","data":{"severity":3}}`))

@@ -315,6 +315,18 @@ func positions(r pebble.Reader, lower, upper []byte, each func(position uint64) 
 	return nil
 }
 
+// PositionsBack is Positions from the last one back.
+func (v *View) PositionsBack(topic uint32, after, to uint64, each func(position uint64) (more bool)) (err error) {
+	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: appendEventKey(nil, topic, after+1), UpperBound: appendEventKey(nil, topic, to+1)})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for ok := it.Last(); ok && each(binary.BigEndian.Uint64(it.Key()[5:])); ok = it.Prev() {
+	}
+	return nil
+}
+
 // Winner is the durable form of [Store.Winner].
 func (v *View) Winner(topic uint32, key string) (row WinnerRow, ok bool, err error) {
 	return getWinner(v.snapshot, topic, key)

@@ -47,6 +47,8 @@ func FuzzRequests(f *testing.F) {
 	f.Add("GET", "/v1/topics/$presence/events?agent=/a", "Accept: text/event-stream", "")
 	f.Add("PUT", "/v1/presence/%2Fagents%2Fbeta?ttl=1s", "Content-Type: application/json", `{"ledger":"ok"}`)
 	f.Add("DELETE", "/v1/topics/a", "Host: localhost:1", "")
+	f.Add("POST", "/v1/filters/dry-run", "", `{"filter":"data.n > 1","topics":["a"],"last":3,"event":"latest"}`)
+	f.Add("POST", "/v1/filters/dry-run", "", `{"filters":[{"sql":"n > 1"}],"strict":true,"event":`+ev("5", "k", someData)+`}`)
 	f.Fuzz(func(t *testing.T, method, target, header, body string) {
 		if strings.Contains(target, "wait=") {
 			return // would only wait

@@ -71,6 +71,7 @@ POST   /v1/subscriptions/{id}/fetch     take events (pull), and settle them with
 POST   /v1/subscriptions/{id}/pause, /v1/subscriptions/{id}/resume, /v1/subscriptions/{id}/seek
 GET    /v1/subscriptions/{id}/dead-letters
 POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
+POST   /v1/filters/dry-run              what a filter makes of recent events, and why
 
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do

@@ -64,6 +64,7 @@ func table() []route {
 		{"GET", "/v1/subscriptions/{id}/dead-letters", []string{"after", "limit", "cause", "topic", "type"}, (*Server).listLetters},
 		{"POST", "/v1/subscriptions/{id}/redrive", nil, (*Server).redriveLetters},
 		{"POST", "/v1/subscriptions/{id}/discard", nil, (*Server).discardLetters},
+		{"POST", "/v1/filters/dry-run", nil, (*Server).dryRun},
 		{"GET", "/healthz", nil, (*Server).healthz},
 		{"GET", "/readyz", nil, (*Server).readyz},
 		{"GET", "/metrics", nil, (*Server).exposition},
