@@ -21,12 +21,9 @@ const dataShownMax = 400
 
 // writeJSON writes v as one line.
 func writeJSON(w io.Writer, v any) error {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false) // for people read this, too, and expressions have a > in them
+	return enc.Encode(v)
 }
 
 // writeEvent writes an event as one line of JSON, or as one line for people.

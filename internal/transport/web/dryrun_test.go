@@ -43,6 +43,9 @@ func TestDryRun(t *testing.T) {
 		t.Errorf("the latest match is %+v at %s", m, r.Cursor)
 	}
 
+	if a := d.dryRun(`{"filter":"data.n > 15"}`); !strings.Contains(string(a.body), `"canonical":"data.n > 15"`) {
+		t.Errorf("the answer is hard to read: %s", clip(a.body))
+	}
 	r = d.try(`{"filter":"prio > 3"}`)
 	if r.Events != 31 || r.Matched != 1 || r.Errors != 30 || !maps.Equal(r.ErrorKinds, map[string]int{"MissingAttributeError": 30}) {
 		t.Errorf("%+v", r)

@@ -3,6 +3,7 @@
 package web
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -100,10 +101,12 @@ func (s *Server) deleteTopic(w http.ResponseWriter, r *http.Request, _ url.Value
 
 // json answers with v as JSON.
 func (s *Server) json(w http.ResponseWriter, status int, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
+	var body bytes.Buffer
+	enc := json.NewEncoder(&body)
+	enc.SetEscapeHTML(false) // for people read this, and expressions have a > in them
+	if err := enc.Encode(v); err != nil {
 		return err
 	}
 	w.Header().Set("Cache-Control", "no-store")
-	return s.whole(w, status, "application/json", append(body, '\n'))
+	return s.whole(w, status, "application/json", body.Bytes())
 }
