@@ -27,7 +27,7 @@ type Backup struct {
 
 // Backup asks the broker for a backup of everything. "signalbox restore" puts it back.
 func (c *Client) Backup(ctx context.Context) (*Backup, error) {
-	res, dog, cancel, err := c.admin(ctx, "backup")
+	res, dog, cancel, err := c.admin(ctx, "backup") //nolint:bodyclose // The backup owns the body from here on, and Close closes it.
 	if err != nil {
 		return nil, err
 	}

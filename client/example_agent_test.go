@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"signalbox/client"
@@ -69,10 +70,10 @@ func runAgent(ctx context.Context, url, dir string, arm *arm, ready func(*client
 	}
 	go ready(ledger, outbox)
 
-	sending := make(chan error, 1)
-	go func() { sending <- outbox.Run(ctx) }()
+	var sending sync.WaitGroup
+	sending.Go(func() { _ = outbox.Run(ctx) })
 	err = ledger.Run(ctx)
-	<-sending
+	sending.Wait()
 	_ = outbox.Close()
 	return err
 }

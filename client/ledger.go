@@ -30,9 +30,9 @@ const (
 type LedgerState uint8
 
 const (
-	// LedgerSynchronizing: events are taken in and nothing is acted on, because it is not known what came after them.
+	// LedgerSynchronizing says that events are taken in and nothing is acted on, because it is not known what came after them.
 	LedgerSynchronizing LedgerState = iota
-	// LedgerActive: the ledger has everything that was there when its stream was opened, and what came since.
+	// LedgerActive says that the ledger has everything that was there when its stream was opened, and what came since.
 	LedgerActive
 )
 

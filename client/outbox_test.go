@@ -213,7 +213,7 @@ func TestOutboxStampIsOfWhenItWasPut(t *testing.T) {
 func TestOutboxDropsWhatExpiredMeanwhile(t *testing.T) {
 	b := testBroker(t)
 	var mu sync.Mutex
-	lead := time.Duration(-2 * time.Hour)
+	lead := -2 * time.Hour
 	clock := client.NewClockAt(0, func() time.Time {
 		mu.Lock()
 		defer mu.Unlock()

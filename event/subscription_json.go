@@ -176,7 +176,7 @@ func compacted(v jsontext.Value) []byte {
 // set takes one member of the config. The standard's type for its values is
 // string, so numbers and lists may come as strings, too.
 func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
-	ok := true
+	var ok bool
 	switch name {
 	case "kind":
 		c.Kind, ok = jsonString(v)

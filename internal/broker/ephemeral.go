@@ -3,6 +3,8 @@
 package broker
 
 import (
+	"errors"
+
 	"signalbox/event"
 	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
@@ -18,7 +20,7 @@ func (b *Broker) tryPlace(p identity.Principal, req *PublishRequest) (result Pub
 		return PublishResult{}, false, nil
 	}
 	result, err = b.place(req)
-	if err == dispatch.ErrNotEphemeral {
+	if errors.Is(err, dispatch.ErrNotEphemeral) {
 		return PublishResult{}, false, nil
 	}
 	if err != nil {
@@ -59,7 +61,7 @@ func (b *Broker) place(req *PublishRequest) (PublishResult, error) {
 		placed, at, err = b.dispatch.Place(req.Topic, entries, now)
 	}
 	switch {
-	case err == dispatch.ErrNotEphemeral:
+	case errors.Is(err, dispatch.ErrNotEphemeral):
 		return PublishResult{}, err
 	case err != nil && req.Batch && event.AsError(err).Code != event.CodeTopicFull:
 		return PublishResult{}, projector.Aborted(at, event.AsError(err))

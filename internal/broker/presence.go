@@ -41,9 +41,9 @@ const (
 	reportedMax = 10_000
 	// StatusBytesMax is the longest status that an agent may report.
 	StatusBytesMax = 8 << 10
-	// StatusTTL is how long a status stands if nothing else is said, and
-	// StatusTTLMax the longest that may be asked for.
-	StatusTTL    = 5 * time.Minute
+	// StatusTTL is how long a status stands if nothing else is said.
+	StatusTTL = 5 * time.Minute
+	// StatusTTLMax is the longest that may be asked for.
 	StatusTTLMax = 24 * time.Hour
 	// connectionPrefix begins the keys of connections without a name.
 	connectionPrefix = "connection:"

@@ -69,7 +69,7 @@ func (e *examination) fileSystem(dir string) {
 		e.add(Critical, "file_system", fmt.Sprintf("%s cannot be examined: %v", dir, err), "A broker cannot keep data there.", "Choose another directory with data.")
 		return
 	}
-	kind, ok := fileSystems[int64(s.Type)]
+	kind, ok := fileSystems[int64(s.Type)] //nolint:unconvert // It is narrower on some processors.
 	switch {
 	case !ok:
 		e.add(Note, "file_system", fmt.Sprintf("the file system has the number %#x, which is not known", s.Type), "Whether it is local and syncs reach a disk is for you to know.", "Prefer ext4 or xfs on a local disk.")
@@ -169,7 +169,7 @@ func (e *examination) memory() {
 	if unix.Sysinfo(&info) != nil {
 		return
 	}
-	total := uint64(info.Totalram) * uint64(info.Unit)
+	total := uint64(info.Totalram) * uint64(info.Unit) //nolint:unconvert // It is narrower on some processors.
 	if limit, ok := number("/sys/fs/cgroup/memory.max"); ok {
 		total = min(total, limit)
 	}

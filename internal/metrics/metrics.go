@@ -28,11 +28,13 @@ import (
 	"signalbox/event"
 )
 
-// What is counted and observed. Add, Inc and Observe are atomic operations
-// without allocation.
+// Add, Inc and Observe of these are atomic operations without allocation.
 type (
-	Counter   = prometheus.Counter
-	Gauge     = prometheus.Gauge
+	// Counter is what only grows.
+	Counter = prometheus.Counter
+	// Gauge is what goes up and down.
+	Gauge = prometheus.Gauge
+	// Histogram is how many observations there were of which size.
 	Histogram = prometheus.Histogram
 )
 

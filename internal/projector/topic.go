@@ -175,7 +175,7 @@ func (p *Projector) retire(name string, to uint64) (err error) {
 	if t == nil || t.Deleted || !t.Policy.Deletes() || to <= t.RetiredTo {
 		return nil
 	}
-	retired := t.RetiredTo
+	var retired uint64
 	if t.Policy.Compacts() {
 		retired, err = p.retireKeys(t, to)
 	} else {

@@ -223,7 +223,7 @@ func (k *socket) finish(e *closeError) {
 	}
 	select {
 	case <-k.left:
-		if k.ended != error(e) {
+		if k.ended != error(e) { //nolint:errorlint // It is asked whether it is this very value.
 			return // it answered, or is gone
 		}
 		_ = k.conn.SetReadDeadline(time.Now().Add(closeTime))
