@@ -29,7 +29,7 @@ var binary = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "signalbox")
-	out, err := exec.Command("go", "build", "-o", path, "signalbox/cmd/signalbox").CombinedOutput()
+	out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "signalbox/cmd/signalbox").CombinedOutput()
 	if err != nil {
 		return dir, fmt.Errorf("build the broker: %w\n%s", err, out)
 	}

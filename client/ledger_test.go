@@ -386,7 +386,7 @@ func TestLedgerFileCutAnywhere(t *testing.T) {
 	b := testBroker(t)
 	c := connect(t, b.url)
 	compacted(t, c, "t", "")
-	path := filepath.Join(t.TempDir(), "ledger")
+	path := filepath.Join(quickDir(t), "ledger")
 	file := ledgerFile(t, path)
 	l := openLedger(t, c, client.LedgerOptions{Topics: []string{"t"}, Store: file, Act: func(context.Context, client.Effect) error { return nil }})
 	for n := range 3 {

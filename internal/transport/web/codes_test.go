@@ -220,6 +220,8 @@ func refusedRequests() map[event.Code]refusal {
 		event.CodeHandshakeInvalid:  {400, read("/v1/topics/a/events", "Upgrade: websocket")},
 		event.CodeDiskFull:          {507, nil}, // TestFullDiskRefusesPublishesOnly
 		event.CodeOverloaded: {503, func(d *door) answer {
+			// An answer is received a little before the server gives back what it held.
+			eventually(d.t, "nothing else is held", func() bool { return d.server.HeldBytes() == 0 })
 			if err := d.server.HoldBytes(web.HeldBytesMax); err != nil {
 				d.t.Fatal(err)
 			}

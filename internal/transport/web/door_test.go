@@ -296,10 +296,14 @@ func sameList(t *testing.T, what string, got, want []string) {
 	}
 }
 
+// patience is how long a test waits for what must come. It decides nothing but
+// when a test that fails gives up, so a machine that is busy may take its time.
+const patience = 60 * time.Second
+
 // eventually waits for a condition that needs no exact moment.
 func eventually(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if cond() {
 			return
 		}

@@ -152,8 +152,8 @@ func (s *source) next() (message, bool) {
 	select {
 	case m, ok := <-s.messages:
 		return m, ok
-	case <-time.After(20 * time.Second):
-		s.t.Fatal("nothing came on the event stream for 20 s")
+	case <-time.After(patience):
+		s.t.Fatalf("nothing came on the event stream for %v", patience)
 		return message{}, false
 	}
 }

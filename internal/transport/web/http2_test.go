@@ -159,7 +159,7 @@ func TestSocketOverTLS(t *testing.T) {
 	}
 	defer func() { _ = conn.CloseNow() }()
 	eq(t, "protocol", res.Proto, "HTTP/1.1")
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	p := &peer{t, conn, ctx}
 	ids, _ := p.untilSync()
@@ -184,7 +184,7 @@ func (d *door) wire2() *wire2 {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	w := &wire2{d.t, c, bufio.NewReader(c)}
 	if _, err := io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"); err != nil {
 		d.t.Fatal(err)

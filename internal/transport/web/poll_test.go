@@ -217,7 +217,7 @@ func TestHeldPollIsAnsweredByTheEvent(t *testing.T) {
 		if !strings.HasPrefix(a.cursor(), "@2.") {
 			t.Errorf("cursor %s, want @2", a.cursor())
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the poll was not answered by the event")
 	}
 }

@@ -59,7 +59,7 @@ func (d *door) dial(path string, subprotocols ...string) *peer {
 }
 
 func (d *door) tryDial(path string, subprotocols ...string) (*peer, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	d.t.Cleanup(cancel)
 	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(d.url(path), "http"), &websocket.DialOptions{Subprotocols: subprotocols})
 	if err != nil {

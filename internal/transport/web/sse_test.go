@@ -196,7 +196,7 @@ func TestHeldPollEndsWithTheBroker(t *testing.T) {
 		if a.want(t, 200).cursor() == "" {
 			t.Error("the poll ended without a cursor")
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the poll was not ended")
 	}
 }

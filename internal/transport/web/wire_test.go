@@ -25,7 +25,7 @@ func (d *door) raw(lines ...string) (net.Conn, *bufio.Reader, string) {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() { _ = c.Close() })
-	_ = c.SetDeadline(time.Now().Add(60 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(patience))
 	if _, err := io.WriteString(c, strings.Join(lines, "\r\n")+"\r\n\r\n"); err != nil {
 		d.t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestStreamToHTTP10HasNoChunks(t *testing.T) {
 // HTTP/2 connections cannot be taken over; the stream is the same.
 func TestStreamOverHTTP2(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, func(o *doorOptions) { o.web.StreamLife, o.web.Heartbeat = 600*time.Millisecond, 50*time.Millisecond })
+	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 50 * time.Millisecond })
 	hs := httptest.NewUnstartedServer(d.server)
 	hs.EnableHTTP2 = true
 	hs.StartTLS()
@@ -89,12 +89,12 @@ func TestStreamOverHTTP2(t *testing.T) {
 	if m := s.dispatched(); !strings.Contains(m.data, `"id":"live"`) {
 		t.Errorf("the live event is %+v", m)
 	}
-	all, err := s.rest()
-	if err != nil {
-		t.Errorf("the stream broke: %v", err)
+	if m, _ := s.next(); m.hasData || m.lastID == "" {
+		t.Errorf("instead of a heartbeat came %+v", m)
 	}
-	if len(all) == 0 || all[0].lastID == "" {
-		t.Error("there was no heartbeat")
+	go d.stop()
+	if _, err := s.rest(); err != nil {
+		t.Errorf("the stream broke: %v", err)
 	}
 }
 
@@ -164,8 +164,11 @@ func TestRefusalIsLoggedForDebugging(t *testing.T) {
 		o.web.Logger = slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
 	d.get("/v1/topics/a/events?cursor=x").refused(t, 400, "cursor_invalid")
-	if line := <-logged; !strings.Contains(line, "path=/v1/topics/a/events code=cursor_invalid field=cursor") {
-		t.Errorf("the log has %s", line)
+	line := <-logged
+	for _, part := range []string{"level=DEBUG", "method=GET", "path=/v1/topics/a/events", "remote=127.0.0.1:", "code=cursor_invalid", "field=cursor"} {
+		if !strings.Contains(line, part) {
+			t.Errorf("the log says %s, without %s", line, part)
+		}
 	}
 }
 
@@ -188,13 +191,15 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 		if !strings.Contains(line, "reader cut") || !strings.Contains(line, "stall=300ms") {
 			t.Errorf("the log gives no reason for the cut: %s", line)
 		}
-	default:
+	case <-time.After(patience):
 		t.Error("the log does not tell of the cut")
 	}
 	body, err := io.ReadAll(httputil.NewChunkedReader(r))
 	if err == nil {
 		t.Error("the cut looks like an end in good order")
 	}
+	d.client.CloseIdleConnections()
+	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines+8 })
 	var seen []string
 	lastID := ""
 	for block := range strings.SplitSeq(string(body), "\n\n") {
@@ -206,6 +211,8 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 	if len(seen) == 0 || len(seen) == n {
 		t.Fatalf("the stalled reader got %d of %d events", len(seen), n)
 	}
+	d.opt.web.StallTimeout = patience // a busy machine may hold up this reader, too
+	d.restart()
 	events, _ := d.follow("/v1/topics/a/events", "Last-Event-ID: "+lastID).untilSync()
 	for _, m := range events {
 		seen = append(seen, m.data)
@@ -216,8 +223,6 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 			t.Fatalf("event %d is %s", i, clip([]byte(data)))
 		}
 	}
-	d.client.CloseIdleConnections()
-	eventually(t, "the goroutines are gone", func() bool { return runtime.NumGoroutine() <= goroutines+8 })
 }
 
 // A reader that takes something now and then is paced, however long it takes.
@@ -310,11 +315,7 @@ func TestShutdownCutsWhatDoesNotEnd(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout, o.web.ShutdownGrace = time.Minute, 300*time.Millisecond })
 	_, r, _ := d.raw("GET /v1/topics/a/events HTTP/1.1", "Host: localhost", "Accept: text/event-stream")
 	d.bulk("a", "e", 2000)
-	began := time.Now()
-	d.stop()
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("the shutdown took %v", took)
-	}
+	d.stop() // which would wait for a minute
 	if _, err := io.Copy(io.Discard, httputil.NewChunkedReader(r)); err == nil {
 		t.Error("the stalled stream ended in good order")
 	}
