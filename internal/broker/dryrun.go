@@ -21,8 +21,9 @@ const (
 	// which costs tens of microseconds.
 	DryRunLastMax = 10_000
 
-	// dryRunTime ends a dry run of a costly filter on large events, and so bounds
-	// how long it pins a snapshot of the store.
+	// dryRunTime is the time after which no further event is looked at, so that a costly
+	// filter on large events does not pin a snapshot of the store for minutes. The
+	// evaluation of one event is not broken off.
 	dryRunTime = 5 * time.Second
 
 	// dryRunsMax keeps them from taking all processors from publishers and readers.
