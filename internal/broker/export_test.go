@@ -41,7 +41,7 @@ func (b *Broker) Tick() error {
 
 // Clean does at once what the cleaner does when it comes by.
 func (b *Broker) Clean() error {
-	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]reclaimed{}}
+	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
 	return c.clean()
 }
 

@@ -65,7 +65,7 @@ func (b *Broker) timerDue(now int64) (due bool, err error) {
 // cleanLoop looks after retention and reclaims the space of what is gone. It
 // only finds candidates; whether something goes is decided in apply.
 func (b *Broker) cleanLoop() {
-	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]reclaimed{}}
+	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
 	every := time.NewTicker(b.options.CleanEvery)
 	defer every.Stop()
 	for {
@@ -92,16 +92,13 @@ func (b *Broker) cleanLoop() {
 	}
 }
 
-// reclaimed is up to which positions a topic's rows were reclaimed.
-type reclaimed struct{ events, history uint64 }
-
 // cleaner remembers where it need not look again. All of it may be lost.
 type cleaner struct {
 	b         *Broker
-	next      map[uint32]check     // by topic number
-	reclaimed map[uint32]reclaimed // by topic number
-	pending   bool                 // deletions may still be in the memtable
-	thorough  bool                 // also reclaim what is not worth it
+	next      map[uint32]check  // by topic number
+	reclaimed map[uint32]uint64 // by topic number: up to which position
+	pending   bool              // deletions may still be in the memtable
+	thorough  bool              // also reclaim what is not worth it
 }
 
 // check is when a topic's oldest event will be old enough, if its retention
@@ -293,59 +290,46 @@ func (c *cleaner) compact(t *store.Topic) (more bool, err error) {
 	}
 	done := c.propose(t, eventlog.Control{Op: eventlog.OpCompact, Topic: t.Name, RetireTo: to}, (*store.Topic).HistoryFrom)
 	if done {
+		c.pending = true
 		c.b.metrics.Cleaner.Compacted.Add(float64(rows))
 	}
 	return done && rows == cleanRowsMax, nil
 }
 
-// reclaim deletes the rows that retention and compaction have declared gone,
+// reclaim deletes the rows that retention has declared gone, if that is worth it,
 // whatever the topic's policy is by now.
 func (c *cleaner) reclaim(t *store.Topic) error {
-	if done := c.reclaimed[t.Number]; t.RetiredTo <= done.events && t.HistoryFrom() <= done.history {
+	done := c.reclaimed[t.Number]
+	if t.RetiredTo <= done {
+		return nil
+	}
+	bytes, worth := uint64(0), false
+	count := func(_ uint64, row store.EventRow) (bool, error) {
+		bytes += uint64(len(row.Members))
+		worth = c.thorough || bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
+		return !worth, nil
+	}
+	err := c.b.store.Events(t.Number, done, t.RetiredTo, count)
+	if err == nil && !worth {
+		err = c.b.store.Histories(t.Number, done, t.RetiredTo, count)
+	}
+	if err != nil {
+		return err
+	}
+	if !worth {
+		if bytes == 0 { // nothing is left of what an earlier life of the process removed
+			c.reclaimed[t.Number] = t.RetiredTo
+		}
 		return nil
 	}
 	batch := c.b.store.NewBatch()
 	defer batch.Close()
-	done := c.reclaimed[t.Number]
-	events, err := c.sweep(t, &done.events, t.RetiredTo, c.b.store.Events, batch.DeleteEvents)
-	if err != nil {
-		return err
-	}
-	history, err := c.sweep(t, &done.history, t.HistoryFrom(), c.b.store.Histories, batch.DeleteHistories)
-	if err != nil {
-		return err
-	}
-	c.reclaimed[t.Number] = done
-	if !events && !history {
-		return nil
-	}
+	batch.DeleteEvents(t.Number, done, t.RetiredTo)
+	batch.DeleteHistories(t.Number, done, t.RetiredTo)
+	c.reclaimed[t.Number] = t.RetiredTo
 	c.pending = true
 	c.b.metrics.Cleaner.Reclaims.Inc()
 	return c.b.store.Reclaim(batch)
-}
-
-// sweep deletes the rows of one kind after done and up to a position, if that is
-// worth it, and moves done there.
-func (c *cleaner) sweep(t *store.Topic, done *uint64, to uint64, rows func(uint32, uint64, uint64, func(uint64, store.EventRow) (bool, error)) error, remove func(topic uint32, after, to uint64)) (swept bool, err error) {
-	if to <= *done {
-		return false, nil
-	}
-	bytes := uint64(0)
-	err = rows(t.Number, *done, to, func(_ uint64, row store.EventRow) (bool, error) {
-		bytes += uint64(len(row.Members))
-		swept = c.thorough || bytes >= reclaimBytesMin || bytes*reclaimShareMin >= t.Retained
-		return !swept, nil
-	})
-	if err != nil {
-		return false, err
-	}
-	if swept {
-		remove(t.Number, *done, to)
-	}
-	if swept || bytes == 0 { // nothing is left of what an earlier life of the process removed
-		*done = to
-	}
-	return swept, nil
 }
 
 // collectGarbage deletes the rows of deleted topics.

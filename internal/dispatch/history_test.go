@@ -36,14 +36,6 @@ func TestHistoryOfALag(t *testing.T) {
 	check("until it is compacted", "1 3 4 5", "1 2 3 4 5 6", "5")
 	r.do(r.compact("a", 6))
 	check("after the lag", "4 5", "2 4 5 6", "5")
-	topic, _ := r.topic("a")
-	batch := r.store.NewBatch()
-	defer batch.Close()
-	batch.DeleteHistories(topic.Number, 0, topic.HistoryFrom())
-	if err := r.store.Reclaim(batch); err != nil {
-		t.Fatal(err)
-	}
-	check("when it is reclaimed", "4 5", "2 4 5 6", "5")
 	cursor := event.Cursor{Position: 1}
 	if _, err := r.dispatch.Open(dispatch.Spec{Patterns: patterns(t, "a"), Start: dispatch.Start{Cursor: &cursor}}); err != nil {
 		t.Errorf("compaction is nothing to be missed, but a cursor gets %v", err)

@@ -209,7 +209,7 @@ func (s *seam) compactLag(t *rapid.T) {
 	batch := s.store.NewBatch()
 	defer batch.Close()
 	if rapid.Bool().Draw(t, "reclaimHistory") {
-		batch.DeleteHistories(topic.Number, 0, topic.HistoryFrom())
+		batch.DeleteHistories(topic.Number, 0, topic.RetiredTo)
 		batch.DeleteEvents(topic.Number, 0, topic.RetiredTo)
 	}
 	if err := s.store.Reclaim(batch); err != nil {

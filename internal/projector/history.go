@@ -16,7 +16,8 @@ func (p *Projector) young(t *topic, winner *store.WinnerRow) (kept *store.EventR
 		return nil, nil
 	}
 	keep := func(row store.EventRow) error {
-		if row.LogMillis > p.space.LogMillis-lag {
+		expired := row.ExpiryMillis != 0 && row.ExpiryMillis <= p.space.LogMillis // and its timer may have fired
+		if row.LogMillis > p.space.LogMillis-lag && !expired {
 			row.Key, row.Members = bytes.Clone(row.Key), bytes.Clone(row.Members)
 			kept = &row
 		}
@@ -33,12 +34,14 @@ func (p *Projector) young(t *topic, winner *store.WinnerRow) (kept *store.EventR
 }
 
 // leave takes a winner's event away: it becomes history, or it goes. Its row is
-// not hidden.
+// not hidden. After the lag has become longer, a winner is kept that is before what
+// compaction took under the shorter one, so history begins there again.
 func (p *Projector) leave(t *topic, winner *store.WinnerRow, kept *store.EventRow) {
 	p.batch.DeleteEvent(t.Number, winner.Position)
 	if kept != nil {
 		p.batch.SetHistory(t.Number, winner.Position, kept)
 		t.History++
+		t.CompactedTo = min(t.CompactedTo, winner.Position-1)
 		return
 	}
 	t.Events--
@@ -47,7 +50,9 @@ func (p *Projector) leave(t *topic, winner *store.WinnerRow, kept *store.EventRo
 
 // compact removes what is superseded and no longer younger than the topic's lag,
 // up to a position. The cleaner proposes it; what may go is decided here, from log
-// time. Readers have missed nothing by it.
+// time. Readers have missed nothing by it. The rows go in this commit, and are not
+// left to be reclaimed like those of retention: what retention has passed never comes
+// back, but CompactedTo may, see leave.
 func (p *Projector) compact(name string, to uint64) error {
 	t := p.topics[name]
 	if t == nil || t.Deleted || t.History == 0 {
@@ -59,6 +64,7 @@ func (p *Projector) compact(name string, to uint64) error {
 		if row.LogMillis > cutoff {
 			return false, nil
 		}
+		p.batch.DeleteHistory(t.Number, position)
 		p.drop(t, &row)
 		t.CompactedTo = position
 		rows++

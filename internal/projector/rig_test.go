@@ -30,6 +30,12 @@ type fataler interface {
 	Fatalf(format string, args ...any)
 }
 
+// errorer is a fataler that can go on.
+type errorer interface {
+	fataler
+	Errorf(format string, args ...any)
+}
+
 // rig is a projector on a store in memory, driven proposal by proposal.
 type rig struct {
 	t         fataler

@@ -39,10 +39,7 @@ func TestScripts(t *testing.T) {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			s := &script{}
 			datadriven.RunTest(t, path, s.run)
-			if s.rig != nil {
-				s.rig.t = t
-				s.rig.close()
-			}
+			s.end(t)
 		})
 	}
 }
@@ -81,14 +78,21 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 //
 // A new, configured space, whose log time is 0s.
 func (s *script) begin(t *testing.T) string {
-	if s.rig != nil {
-		s.t = t
-		s.close()
-	}
+	s.end(t)
 	s.rig = newRig(t, s.settings())
 	s.do(tick(epoch))
 	s.leaves = s.projector.Space().Leaves
 	return "ok"
+}
+
+// end checks what a script has left.
+func (s *script) end(t *testing.T) {
+	if s.rig == nil {
+		return
+	}
+	s.t = t
+	checkSound(t, s.rig)
+	s.close()
 }
 
 func (s *script) settings() eventlog.Settings {

@@ -45,8 +45,12 @@ func (v *verifier) history(t *verified, e *store.EventAt) error {
 	if err := v.eventLeaf(t, e, bad); err != nil {
 		return err
 	}
-	if e.Position <= t.HistoryFrom() {
+	if e.Position <= t.RetiredTo {
 		v.tally.Reclaim++
+		return nil
+	}
+	if e.Position <= t.CompactedTo {
+		bad("history", "The event is superseded and still stored, and compaction has gone up to position %d.", t.CompactedTo)
 		return nil
 	}
 	v.tally.History++
@@ -54,6 +58,9 @@ func (v *verifier) history(t *verified, e *store.EventAt) error {
 	t.history++
 	t.retained += uint64(len(e.Members))
 	v.content(t, e, &t.lastPast, bad)
+	if err := v.armed(e, bad); err != nil {
+		return err
+	}
 	if !t.Policy.Compacts() {
 		bad("history", "The topic is not compacted, and a superseded event is kept.")
 		return nil

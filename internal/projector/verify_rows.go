@@ -88,16 +88,22 @@ func (v *verifier) event(t *verified, e *store.EventAt) error {
 	if !t.Policy.Compacts() && e.Count <= t.Count-t.Events {
 		bad("figures", "The event is number %d of its topic, and the figures retain the last %d of %d.", e.Count, t.Events, t.Count)
 	}
-	if e.ExpiryMillis != 0 && v.complete("timers") {
-		armed, err := v.in.HasTimer(store.Timer{DueMillis: e.ExpiryMillis, Topic: e.Topic, Position: e.Position, Kind: store.TimerExpire})
-		if err != nil {
-			return err
-		}
-		if !armed {
-			bad("timer", "The event expires and no timer is armed for it.")
-		}
+	if err := v.armed(e, bad); err != nil {
+		return err
 	}
 	return v.eventKey(t, e, bad)
+}
+
+// armed checks that an event that expires will go.
+func (v *verifier) armed(e *store.EventAt, bad report) error {
+	if e.ExpiryMillis == 0 || !v.complete("timers") {
+		return nil
+	}
+	armed, err := v.in.HasTimer(store.Timer{DueMillis: e.ExpiryMillis, Topic: e.Topic, Position: e.Position, Kind: store.TimerExpire})
+	if err == nil && !armed {
+		bad("timer", "The event expires and no timer is armed for it.")
+	}
+	return err
 }
 
 type report func(what, format string, args ...any)

@@ -248,6 +248,8 @@ func historyDamages() []damage {
 			_, row := eventRow(t, r, "log", 8)
 			b.SetHistory(77, 8, &row)
 		}},
+		{"superseded and compacted", "history", "compaction has gone up to", changeFigures("past", func(f *store.Figures) { f.CompactedTo = 10 })},
+		{"superseded and expiring", "timer", "no timer is armed", change(func(_ *uint64, e *store.EventRow) { e.ExpiryMillis = epoch + 9_000_000 })},
 		{"compacted too far", "figures", "compaction went further", changeFigures("past", func(f *store.Figures) { f.CompactedTo = 99 })},
 	}
 }

@@ -37,7 +37,7 @@ func (b *Batch) DeleteHistory(topic uint32, position uint64) {
 }
 
 // DeleteHistories removes the superseded events after and up to the given
-// positions.
+// positions, which retention has passed.
 func (b *Batch) DeleteHistories(topic uint32, after, to uint64) {
 	b.rows.deleteRange(appendHistoryKey(nil, topic, after+1), appendHistoryKey(nil, topic, to+1))
 }

@@ -78,7 +78,7 @@ type Figures struct {
 	Keys       uint64 // live keys of a compacted topic
 	Tombstones uint64
 	History    uint64 // retained events that are superseded
-	// CompactedTo is up to where the superseded ones are gone.
+	// CompactedTo is up to where no superseded one is stored.
 	CompactedTo uint64
 }
 
