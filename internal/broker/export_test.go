@@ -22,6 +22,9 @@ func NewSystemClock() Clock { return &systemClock{} }
 // BootEvery is how often that clock asks the system.
 const BootEvery = bootEvery
 
+// TableRetry is how long a table waits that could not be written.
+const TableRetry = tableRetry
+
 // Tick does at once what the ticker does when it comes by: it moves log time to
 // the clock, and goes on until nothing that is due is left.
 func (b *Broker) Tick() error {
