@@ -455,7 +455,15 @@ func TestSocketGoesOnAcrossRestarts(t *testing.T) {
 			m := p.want("event")
 			got, cursor = append(got, m.id()), m.Cursor
 		}
+		ended := make(chan struct{})
+		go func() { // a reader that does not come to its close frame holds up the restart
+			defer close(ended)
+			for err := error(nil); err == nil; {
+				_, _, err = p.conn.Read(p.ctx)
+			}
+		}()
 		d.restart()
+		<-ended
 	}
 	want := make([]string, published)
 	for i := range want {
