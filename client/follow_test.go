@@ -24,7 +24,7 @@ func at(position uint64) event.Cursor {
 // collect follows until n items of a kind came, and returns all positions of events.
 func collect(t *testing.T, c *client.Client, o client.FollowOptions, kind client.ItemKind, n int) (positions []uint64) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for item, err := range c.Follow(ctx, []string{"t"}, o) {
 		if err != nil {

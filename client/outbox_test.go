@@ -44,9 +44,9 @@ func flush(t *testing.T, b *client.Outbox) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.Run(ctx) }()
-	patience, enough := context.WithTimeout(t.Context(), 60*time.Second)
+	bounded, enough := context.WithTimeout(t.Context(), patience)
 	defer enough()
-	if err := b.Flush(patience); err != nil {
+	if err := b.Flush(bounded); err != nil {
 		t.Error(err)
 	}
 	cancel()

@@ -17,7 +17,7 @@ import (
 func TestFollowEphemeralTopicsUnderAName(t *testing.T) {
 	b := testBroker(t)
 	c := connect(t, b.url)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	policy := event.DefaultPolicy()
 	policy.Durability = event.DurabilityEphemeral

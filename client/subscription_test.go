@@ -42,7 +42,7 @@ func TestWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	publishNumbers(t, c, "a", 9)
-	ctx, stop := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), patience)
 	defer stop()
 	var mu sync.Mutex
 	var done []string
