@@ -160,7 +160,8 @@ func write(e Entry, progress Progress, create func(Entry) (io.WriteCloser, error
 		}
 	}()
 	hash := sha256.New()
-	n, err := io.CopyBuffer(io.MultiWriter(w, hash, progress), e.Content, make([]byte, 256<<10))
+	// The file comes last: a vfs.File may change the bytes that it was given.
+	n, err := io.CopyBuffer(io.MultiWriter(hash, progress, w), e.Content, make([]byte, 256<<10))
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return f, invalid("The backup is incomplete: it was cut within %s. Use another backup.", e.Name)
