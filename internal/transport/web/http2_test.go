@@ -77,7 +77,7 @@ func TestEveryVersionOfHTTPDoesTheSame(t *testing.T) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			d := openOver(t, version, func(o *doorOptions) { o.web.Heartbeat, o.web.StallTimeout = 900*time.Millisecond, 300*time.Millisecond })
+			d := openOver(t, version, func(o *doorOptions) { o.web.Heartbeat, o.web.StallTimeout = 1100*time.Millisecond, time.Second })
 			d.structured("a", ev("1", "", someData)).want(t, 200)
 			d.batch("a", "["+ev("2", "")+","+ev("3", "")+"]").want(t, 200)
 			d.binary("a", "4", "x").want(t, 200)

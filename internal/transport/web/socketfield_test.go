@@ -17,7 +17,9 @@ import (
 // bounded time. When its reader comes to it, the last thing it finds is a close
 // frame with the cursor, and with that it loses nothing.
 func TestStalledSocketIsToldWhereToResume(t *testing.T) {
-	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 300 * time.Millisecond })
+	t.Parallel()
+	// Long enough for the others, also on a machine that is busy.
+	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 5 * time.Second })
 	stalled := d.line("/v1/topics/a/events", v1)
 	_ = stalled.conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	const events = 600
@@ -128,12 +130,13 @@ func TestHalfOpenSocketsAreNoticed(t *testing.T) {
 // A reader that is slow, but takes something, is paced for as long as it likes,
 // however late it comes to the pings.
 func TestSlowSocketIsPacedAndNotCut(t *testing.T) {
-	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 500 * time.Millisecond })
+	t.Parallel()
+	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 1500 * time.Millisecond })
 	d.bulk("a", "e", 200)
 	l := d.line("/v1/topics/a/events", v1)
 	_ = l.conn.(*net.TCPConn).SetReadBuffer(16 << 10)
 	events := 0
-	for began := time.Now(); time.Since(began) < 2*time.Second; time.Sleep(20 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < 4*time.Second; time.Sleep(40 * time.Millisecond) {
 		if op, _, err := l.read(); err != nil || op == 8 {
 			t.Fatalf("cut after %d events: %v", events, err)
 		}
