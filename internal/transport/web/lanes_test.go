@@ -49,6 +49,18 @@ func answers(t *testing.T, r *bufio.Reader, n int) (out []string) {
 	return out
 }
 
+// dialPublisher opens a connection, which ends with the test.
+func dialPublisher(t *testing.T, d *door) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", d.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	return conn
+}
+
 // TestOddRequestsOnAPublishersConnection sends what a lane does not take behind
 // what it does, in one write and on the same connection: each request is
 // answered, in order, as if it had come alone.
@@ -74,12 +86,7 @@ func TestOddRequestsOnAPublishersConnection(t *testing.T) {
 		"a field sent twice":  {rawPublish("w", "ce-subject: a", "ce-subject: b"), `400 {"type":"/errors#header_invalid"`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, err := net.Dial("tcp", d.addr)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+			conn := dialPublisher(t, d)
 			id := strings.ReplaceAll(name, " ", "-")
 			if _, err := io.WriteString(conn, rawPublish("1"+id)+rawPublish("2"+id)+c.odd); err != nil {
 				t.Fatal(err)
@@ -98,12 +105,7 @@ func TestOddRequestsOnAPublishersConnection(t *testing.T) {
 // broker's word, as curl does with larger ones.
 func TestExpectContinueIsAnswered(t *testing.T) {
 	d := openDoor(t)
-	conn, err := net.Dial("tcp", d.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn := dialPublisher(t, d)
 	head, body, _ := strings.Cut(rawPublish("1", "Expect: 100-continue"), "\r\n\r\n")
 	if _, err := io.WriteString(conn, head+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -126,12 +128,7 @@ func TestExpectContinueIsAnswered(t *testing.T) {
 // TestPublishInManyPieces sends requests byte by byte over one connection.
 func TestPublishInManyPieces(t *testing.T) {
 	d := openDoor(t)
-	conn, err := net.Dial("tcp", d.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	conn := dialPublisher(t, d)
 	r := bufio.NewReader(conn)
 	for i := range 3 {
 		for _, c := range []byte(rawPublish(fmt.Sprint(i))) {
@@ -149,12 +146,7 @@ func TestPublishInManyPieces(t *testing.T) {
 // next publish do not hold a shutdown back.
 func TestShutdownEndsIdlePublishers(t *testing.T) {
 	d := openDoor(t)
-	conn, err := net.Dial("tcp", d.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn := dialPublisher(t, d)
 	if _, err := io.WriteString(conn, rawPublish("1")); err != nil {
 		t.Fatal(err)
 	}
@@ -334,12 +326,7 @@ func TestNoLaneOutlivesTheServer(t *testing.T) {
 // over one connection, whose memory is used again for each, and reads them back.
 func TestPublishesOfOneConnectionShareNoBytes(t *testing.T) {
 	d := openDoor(t)
-	conn, err := net.Dial("tcp", d.addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(30 * time.Second))
+	conn := dialPublisher(t, d)
 	const n = 50
 	var all strings.Builder
 	for i := range n {
