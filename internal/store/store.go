@@ -109,7 +109,9 @@ func Open(o Options) (*Store, error) {
 		EventListener: &pebble.EventListener{
 			DataCorruption: o.corrupted,
 			FlushBegin: func(f pebble.FlushInfo) {
-				if f.Input == 1 { // else flushing has fallen behind, and publishing would soon wait for it
+				// With more, flushing has fallen behind, and publishing would soon wait for it. The count of memtables
+				// says nothing: the first ones of a store are small.
+				if f.InputBytes <= memtableBytes {
 					standBack()
 				}
 			},
