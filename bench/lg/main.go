@@ -16,12 +16,13 @@ import (
 	"os"
 )
 
-const usage = `usage: lg pub|fan|idle|replay|echo|floor [flags]   (lg COMMAND -h lists them)
+const usage = `usage: lg pub|fan|idle|replay|echo|disk|floor [flags]   (lg COMMAND -h lists them)
   pub     publish in a closed loop, at a rate, or a number of events
   fan     one publisher, many SSE readers: deliveries and latency
   idle    resident memory per idle SSE connection
   replay  time for a fresh reader to get what is stored
   echo    publish on a WebSocket and read the event there
+  disk    how long a write and its fdatasync take
   floor   the cheapest server: POST to a log, SSE fan-out`
 
 func main() {
@@ -42,6 +43,8 @@ func main() {
 		err = replayMain(args)
 	case "echo":
 		err = echoMain(args)
+	case "disk":
+		err = diskMain(args)
 	case "floor":
 		err = floorMain(args)
 	default:

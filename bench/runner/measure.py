@@ -36,6 +36,7 @@ class Bench:
     def __init__(self, binaries, options):
         self.binaries, self.options = binaries, options
         self.samples = {}  # (row, job): {round: sample}
+        self.disk = []  # one sample a round
         self.path = os.path.join(build.OUT, "samples.jsonl")
         self.started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         # A thousand readers are two thousand descriptors, and children inherit the limit.
@@ -47,6 +48,8 @@ class Bench:
         try:
             self.load(rows)
             for number in range(self.options.rounds):
+                quiet(self.options.patience, self.options.noise)
+                self.disk.append(self.generator(["disk", "-dir", os.path.join(build.OUT, "data")]))
                 for row in rows:
                     # Each round begins with another server, so that a slow drift of the machine favours none.
                     turn = number % len(row.jobs)
@@ -55,7 +58,7 @@ class Bench:
                             self.sample(row, job, number)
         finally:
             shutil.rmtree(os.path.join(build.OUT, "data"), ignore_errors=True)
-        return self.samples
+        return self.samples, self.disk
 
     def has(self, job):
         skipped = any(job.name.startswith(s) or job.server.startswith(s) for s in self.options.skip)
@@ -107,13 +110,16 @@ class Bench:
         values = {"{addr}": server.addr, "{pid}": str(server.process.pid)}
         if "{peak80}" in job.args:
             values["{peak80}"] = str(self.peak80(number))
-        args = [self.binaries["lg"]]
+        args = []
         for a in job.args.split():
             for name, value in values.items():
                 a = a.replace(name, value)
             args.append(a)
+        return self.generator(args)
+
+    def generator(self, args):
         try:
-            p = subprocess.run(args, capture_output=True, text=True, timeout=SAMPLE_SECONDS, stdin=subprocess.DEVNULL)
+            p = subprocess.run([self.binaries["lg"], *args], capture_output=True, text=True, timeout=SAMPLE_SECONDS, stdin=subprocess.DEVNULL)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"no result after {SAMPLE_SECONDS} s") from None
         if p.returncode:

@@ -102,7 +102,14 @@ def output(*command):
     return p.stdout.strip() if p.returncode == 0 else ""
 
 
-def render(rows, samples, binaries, options):
+def syncs(disk):
+    """The disk under every acknowledgement, as it was before each round."""
+    def median(name):
+        return number(statistics.median(d[name] for d in disk) / 1000)
+    return f"{median('p50_us')} ms, p99 {median('p99_us')}, p99.9 {median('p999_us')}"
+
+
+def render(rows, samples, disk, binaries, options):
     body, missed = [], False
     for row in rows:
         text, m = lines(row, samples)
@@ -121,6 +128,7 @@ def render(rows, samples, binaries, options):
         f"{', ~ marks figures from such samples alone' if disturbed else ''}."
         + (" Quick run: it shows that the benchmark works, not how fast anything is." if options.quick else ""),
     ]
+    head.append(f"A write of 4 KiB and its fdatasync, alone on the disk: median {syncs(disk)} ms.")
     for name in ("ours", "nats", "centrifugo"):
         if name not in binaries:
             head.append(f"Not measured: {name} was left out or could not be built.")
