@@ -70,6 +70,14 @@ const (
 	CodeProtocolUnsupported  Code = "protocol_unsupported"
 	CodeDeadLetterUnknown    Code = "dead_letter_unknown"
 
+	CodeMessageInvalid     Code = "message_invalid"
+	CodeMessageTypeUnknown Code = "message_type_unknown"
+	CodePayloadInvalid     Code = "payload_invalid"
+	CodeSignatureInvalid   Code = "signature_invalid"
+	CodeVerbUnknown        Code = "verb_unknown"
+	CodeVerbDenied         Code = "verb_denied"
+	CodeSecretRefused      Code = "secret_refused"
+
 	CodeParameterInvalid Code = "parameter_invalid"
 	CodeNotAcceptable    Code = "not_acceptable"
 	CodeNotFound         Code = "not_found"

@@ -41,6 +41,9 @@ func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 // heldKeys is how many keys an ephemeral topic may have in these tests.
 const heldKeys = 2
 
+// inTickets is why codes of ticket messages are not reached: no door takes messages yet.
+const inTickets = "is for agents that use package ticket; its tests reach it"
+
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
 	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
@@ -54,6 +57,14 @@ var unreachable = map[event.Code]string{
 	event.CodeLedgerFull:        "is an agent's, in package client",
 	event.CodeJournalDamaged:    "is an agent's, in package client",
 	event.CodeBackupInvalid:     "a backup is read by the command that restores it",
+	event.CodeMessageInvalid:     inTickets,
+	event.CodeMessageTypeUnknown: inTickets,
+	event.CodePayloadInvalid:     inTickets,
+	event.CodeSignatureInvalid:   inTickets,
+	event.CodeVerbUnknown:        inTickets,
+	event.CodeVerbDenied:         inTickets,
+	event.CodeSecretRefused:      inTickets,
+
 	event.CodeSubscriptionLimit: "a million subscriptions would take minutes; the projector's tests reach it",
 }
 

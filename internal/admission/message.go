@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package admission
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"signalbox/api"
+	"signalbox/event"
+	"signalbox/ticket"
+)
+
+// Messages checks what a ticket message says, as far as that depends on nothing
+// but the message and the catalogue of verbs. It is safe for concurrent use, and
+// its checks share nothing: they run on as many cores as there are callers.
+type Messages struct {
+	payloads map[string]*jsonschema.Schema // by type
+}
+
+// NewMessages compiles the schemas of the payloads. It panics if they cannot be,
+// which a test would have shown.
+func NewMessages() *Messages {
+	m := &Messages{payloads: map[string]*jsonschema.Schema{}}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.TicketSchema))
+	c := jsonschema.NewCompiler()
+	c.DefaultDraft(jsonschema.Draft2020)
+	c.UseLoader(noLoader{})
+	err = errors.Join(err, c.AddResource(schemaBase, document))
+	for _, t := range ticket.Types() {
+		payload, fault := c.Compile(schemaBase + "#/$defs/" + t.Name)
+		m.payloads[t.Name], err = payload, errors.Join(err, fault)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("admission: api/ticket/schema.json: %v", err))
+	}
+	return m
+}
+
+// Check refuses a payload that breaks the schema of its type or contradicts
+// itself, that seems to carry a secret, or whose steps the catalogue does not
+// have or denies.
+func (c *Messages) Check(m *ticket.Message, verbs *ticket.Catalogue) error {
+	h := m.Header()
+	value, fault := parse(m.Payload())
+	if fault == nil {
+		var broken *jsonschema.ValidationError
+		if errors.As(c.payloads[h.Type].Validate(value), &broken) {
+			fault = explain(broken)
+		}
+	}
+	if fault != nil {
+		return event.Errorf(event.CodePayloadInvalid, "The payload of a message of type %s is wrong: what is at %q %s.", h.Type, fault.Pointer, fault.Text).
+			With("payload"+fault.Pointer).Fact("pointer", fault.Pointer).Fact("keyword", fault.Keyword)
+	}
+	t, _ := ticket.TypeOf(h.Type) // Parse took only types that there are
+	for i := range t.Deadlines {
+		if _, err := m.Due(&t.Deadlines[i]); err != nil {
+			return err
+		}
+	}
+	if err := m.CheckSecrets(); err != nil {
+		return err
+	}
+	return checkSteps(m, &h, verbs)
+}
+
+// checkSteps checks who speaks for whom, the steps, and the hashes that a message
+// gives of what it says itself.
+func checkSteps(m *ticket.Message, h *ticket.Header, verbs *ticket.Catalogue) error {
+	switch h.Type {
+	case ticket.TypeHeartbeat:
+		return sameAgent(m, h, "agent")
+	case ticket.TypeApprovalGrant, ticket.TypeApprovalDeny:
+		return sameAgent(m, h, "approver")
+	case ticket.TypeProposal:
+		slice, err := checked(m.Payload(), h.To, verbs)
+		if err != nil {
+			return err
+		}
+		claimed, _ := event.LookupJSON(m.Payload(), "slice_hash") // the schema demands it
+		return sameHash(slice, claimed)
+	case ticket.TypeExecute:
+		_, err := checked(m.Payload(), h.To, verbs)
+		return err
+	case ticket.TypePlan:
+		return checkPlan(m.Payload(), h, verbs)
+	}
+	return nil
+}
+
+func sameAgent(m *ticket.Message, h *ticket.Header, member string) error {
+	if name, _ := event.LookupJSON(m.Payload(), member); name != h.From {
+		return event.Errorf(event.CodePayloadInvalid, "The %s is %.80q and the sender is %q; nobody speaks for another.", member, name, h.From).With("payload/" + member)
+	}
+	return nil
+}
+
+func checked(payload []byte, domain string, verbs *ticket.Catalogue) (ticket.Slice, error) {
+	slice, err := ticket.SliceOf(payload)
+	if err != nil {
+		return slice, err
+	}
+	return slice, verbs.Check(domain, slice)
+}
+
+func sameHash(slice ticket.Slice, claimed string) error {
+	hash, err := slice.Hash()
+	if err == nil && hash != claimed {
+		err = event.Errorf(event.CodePayloadInvalid, "The slice_hash is not that of the steps and the rollback, which is %s.", hash).With("payload/slice_hash").Fact("slice_hash", hash)
+	}
+	return err
+}
+
+// planPayload is what a plan's hashes are over.
+type planPayload struct {
+	ticket.Plan
+	Claimed string `json:"plan_hash"`
+	Slice   struct {
+		ID string `json:"slice_id"`
+		ticket.Slice
+	} `json:"slice"`
+}
+
+// checkPlan checks that a plan names its frozen slice among its slices, with its
+// hash, and has the hash of it all.
+func checkPlan(payload []byte, h *ticket.Header, verbs *ticket.Catalogue) error {
+	var p planPayload
+	if err := json.Unmarshal(payload, &p); err != nil {
+		return event.Errorf(event.CodePayloadInvalid, "The plan cannot be read.").With("payload")
+	}
+	if err := verbs.Check(h.To, p.Slice.Slice); err != nil {
+		return err
+	}
+	found := false
+	for _, s := range p.Slices {
+		if s.ID != p.Slice.ID {
+			continue
+		}
+		if err := sameHash(p.Slice.Slice, s.Hash); err != nil {
+			return err
+		}
+		found = true
+	}
+	if !found {
+		return event.Errorf(event.CodePayloadInvalid, "The frozen slice %.80q is not among the slices of the plan.", p.Slice.ID).With("payload/slice/slice_id")
+	}
+	p.TicketID = h.TicketID
+	hash, err := p.Plan.Hash()
+	if err == nil && hash != p.Claimed {
+		err = event.Errorf(event.CodePayloadInvalid, "The plan_hash is not that of the plan, which is %s.", hash).With("payload/plan_hash").Fact("plan_hash", hash)
+	}
+	return err
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticket
+
+import (
+	"regexp"
+	"time"
+
+	"signalbox/event"
+)
+
+// The forms of the members of an envelope. The schema in package api has the same
+// ones, and a test holds them against each other.
+var (
+	idForm      = regexp.MustCompile(`^msg_[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
+	versionForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})$`)
+	tokenForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
+	nameForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+	timeForm    = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$`)
+	nonceForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+	keyForm     = regexp.MustCompile(`^[!-~]{1,128}$`)
+)
+
+// CheckName reports whether a name can be that of an agent or a domain. It is one
+// token of a topic, in lower case, so that names cannot differ by case only.
+func CheckName(name string) error {
+	if !nameForm.MatchString(name) {
+		return event.Errorf(event.CodeMessageInvalid, "%.40q is no name: use up to 63 characters of a-z, 0-9, _ and -, with a letter or digit at either end.", name)
+	}
+	return nil
+}
+
+// set takes the members from their JSON values.
+func (h *Header) set(values *[members][]byte) error {
+	var moment string
+	for _, f := range []struct {
+		at   member
+		to   *string
+		form *regexp.Regexp
+		want string
+	}{
+		{memberID, &h.ID, idForm, "msg_ and a ULID in upper case"},
+		{memberSchemaVersion, &h.SchemaVersion, versionForm, "three numbers joined by dots, such as 1.0.0"},
+		{memberTicketID, &h.TicketID, nil, ""},
+		{memberTraceID, &h.TraceID, tokenForm, "1 to 128 letters, digits and any of . _ : -, the first a letter or digit"},
+		{memberCausationID, &h.CausationID, nil, ""},
+		{memberFrom, &h.From, nameForm, "a name in lower case of at most 63 characters"},
+		{memberTo, &h.To, nameForm, "a role or a domain, in lower case"},
+		{memberTS, &moment, timeForm, "a time of RFC 3339 in UTC that ends in Z"},
+		{memberNonce, &h.Nonce, nonceForm, "16 to 64 characters of base64url"},
+		{memberIdempotencyKey, &h.IdempotencyKey, keyForm, "1 to 128 visible ASCII characters"},
+		{memberType, &h.Type, nil, ""},
+	} {
+		text, ok := unquote(values[f.at])
+		if !ok {
+			return invalid(memberNames[f.at], "is not a JSON string")
+		}
+		if f.form != nil && !f.form.MatchString(text) {
+			return invalid(memberNames[f.at], "is not %s", f.want)
+		}
+		*f.to = text
+	}
+	var err error
+	if h.Time, err = time.Parse(time.RFC3339Nano, moment); err != nil {
+		return invalid("ts", "is no time of the calendar")
+	}
+	return h.check()
+}
+
+// check checks the members that depend on each other.
+func (h *Header) check() error {
+	t, ok := TypeOf(h.Type)
+	if !ok {
+		return event.Errorf(event.CodeMessageTypeUnknown, "%.40q is none of the types of the protocol.", h.Type).With("type")
+	}
+	switch {
+	case h.Type == TypeHeartbeat && h.TicketID != None:
+		return invalid("ticket_id", "of a heartbeat is %q", None)
+	case h.Type != TypeHeartbeat && !tokenForm.MatchString(h.TicketID):
+		return invalid("ticket_id", "is not 1 to 128 letters, digits and any of . _ : -, the first a letter or digit")
+	case h.CausationID != None && !idForm.MatchString(h.CausationID):
+		return invalid("causation_id", "is neither the id of a message nor %q", None)
+	case !t.goesTo(h.To):
+		return invalid("to", "is %.40q, and a message of type %s goes to %s", h.To, t.Name, t.targets())
+	}
+	return nil
+}

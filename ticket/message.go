@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticket
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"encoding/base64"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"signalbox/event"
+)
+
+// None stands where there is nothing to name: as the ticket of a heartbeat, and
+// as the cause of a message that nothing caused.
+const None = "-"
+
+// Header has the members of an envelope that are not its payload or signature.
+type Header struct {
+	ID             string // msg_ and a ULID
+	SchemaVersion  string // semver of envelope and payloads together
+	Type           string // one of the registry
+	TicketID       string
+	TraceID        string
+	CausationID    string // the message that this one answers, or None
+	From           string // the agent that signs
+	To             string // a role or a domain, the last token of the topic
+	Nonce          string
+	IdempotencyKey string
+	Time           time.Time // ts, by the sender's clock
+}
+
+// Message is a decoded envelope. It cannot be changed.
+type Message struct {
+	header    Header
+	raw       []byte
+	payload   []byte // a part of raw
+	signed    []byte // canonical form without sig
+	signature [ed25519.SignatureSize]byte
+}
+
+// Header returns the members that are not payload or signature.
+func (m *Message) Header() Header { return m.header }
+
+// Bytes returns the envelope as it was received. They must not be changed.
+func (m *Message) Bytes() []byte { return m.raw }
+
+// Payload returns the payload as it was received. It must not be changed.
+func (m *Message) Payload() []byte { return m.payload }
+
+// Signed returns what the signature is over: the canonical form (RFC 8785) of the
+// envelope without sig. It must not be changed.
+func (m *Message) Signed() []byte { return m.signed }
+
+// Verify reports whether the message was signed with a key, with code
+// signature_invalid if it was not.
+func (m *Message) Verify(key ed25519.PublicKey) error {
+	if len(key) != ed25519.PublicKeySize || !ed25519.Verify(key, m.signed, m.signature[:]) {
+		return event.Errorf(event.CodeSignatureInvalid, "The signature is not that of %q over the canonical form (RFC 8785) of the envelope without sig.", m.header.From).With("sig")
+	}
+	return nil
+}
+
+// Topic returns the topic of the message in a space.
+func (m *Message) Topic(space string) string {
+	t, _ := TypeOf(m.header.Type) // Parse took only types that there are
+	return TopicRoot + "." + space + "." + t.Family + "." + m.header.To
+}
+
+// TopicRoot is the first token of all topics of messages.
+const TopicRoot = "bus"
+
+// member numbers the members of an envelope, in canonical order.
+type member uint8
+
+const (
+	memberCausationID member = iota
+	memberFrom
+	memberID
+	memberIdempotencyKey
+	memberNonce
+	memberPayload
+	memberSchemaVersion
+	memberSig
+	memberTicketID
+	memberTo
+	memberTraceID
+	memberTS
+	memberType
+	members
+)
+
+var memberNames = [members]string{
+	memberCausationID: "causation_id", memberFrom: "from", memberID: "id", memberIdempotencyKey: "idempotency_key",
+	memberNonce: "nonce", memberPayload: "payload", memberSchemaVersion: "schema_version", memberSig: "sig",
+	memberTicketID: "ticket_id", memberTo: "to", memberTraceID: "trace_id", memberTS: "ts", memberType: "type",
+}
+
+// Parse decodes an envelope and keeps a copy of its bytes. It refuses with code
+// message_invalid whatever is no envelope, and with message_type_unknown a type
+// that is not in the registry. It does not verify the signature, and does not
+// look at what the payload says.
+func Parse(raw []byte) (*Message, error) {
+	if len(raw) > MaxMessageBytes {
+		return nil, event.Errorf(event.CodeEventTooLarge, "The message has %d bytes and may have %d. Put what is large elsewhere and refer to it.", len(raw), MaxMessageBytes).
+			Fact("limit", MaxMessageBytes)
+	}
+	m := &Message{raw: bytes.Clone(raw)}
+	values, err := split(m.raw)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.header.set(&values); err != nil {
+		return nil, err
+	}
+	m.payload = values[memberPayload]
+	if jsontext.Value(m.payload).Kind() != jsontext.KindBeginObject {
+		return nil, invalid("payload", "is not a JSON object")
+	}
+	if err := checkValue(m.payload, "payload"); err != nil {
+		return nil, err
+	}
+	if err := m.setSignature(values[memberSig]); err != nil {
+		return nil, err
+	}
+	m.signed = canonical(join(&values))
+	return m, nil
+}
+
+// split finds the values of the members. They are parts of raw.
+func split(raw []byte) (values [members][]byte, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(raw))
+	if d.PeekKind() != jsontext.KindBeginObject {
+		return values, invalid("", "is not a JSON object")
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return values, syntaxFault(err, "")
+	}
+	for d.PeekKind() == jsontext.KindString {
+		token, err := d.ReadToken()
+		if err != nil {
+			return values, syntaxFault(err, "")
+		}
+		name := token.String()
+		at := memberOf(name)
+		if at == members {
+			return values, unknownMember(name)
+		}
+		value, err := d.ReadValue()
+		if err != nil {
+			return values, syntaxFault(err, name)
+		}
+		end := d.InputOffset()
+		values[at] = raw[end-int64(len(value)) : end]
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return values, syntaxFault(err, "")
+	}
+	if len(bytes.TrimLeft(raw[d.InputOffset():], " \t\r\n")) > 0 {
+		return values, invalid("", "has text after its JSON object")
+	}
+	for at, name := range memberNames {
+		if values[at] == nil {
+			return values, invalid(name, "is missing")
+		}
+	}
+	return values, nil
+}
+
+func memberOf(name string) member {
+	for at, n := range memberNames {
+		if n == name {
+			return member(at)
+		}
+	}
+	return members
+}
+
+func unknownMember(name string) error {
+	if at := memberOf(fold(name)); at != members {
+		return invalid(memberNames[at], "is written %.40q", name)
+	}
+	return invalid("", "has the member %.40q, which is none of an envelope", name)
+}
+
+// join puts the members without sig into one object, in canonical order.
+func join(values *[members][]byte) []byte {
+	out := []byte{'{'}
+	for at, value := range values {
+		if member(at) == memberSig {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(append(out, '"'), memberNames[at]...), `":`...), value...)
+	}
+	return append(out, '}')
+}
+
+const signaturePrefix = "ed25519:"
+
+// encoding is base64url without padding; strict, so that a signature has one
+// form only.
+var encoding = base64.RawURLEncoding.Strict()
+
+func (m *Message) setSignature(value []byte) error {
+	text, ok := unquote(value)
+	encoded, known := strings.CutPrefix(text, signaturePrefix)
+	if !ok || !known || len(encoded) != encoding.EncodedLen(len(m.signature)) {
+		return invalid("sig", "is not ed25519: and the signature in base64url without padding")
+	}
+	if _, err := encoding.Decode(m.signature[:], []byte(encoded)); err != nil {
+		return invalid("sig", "is not in base64url without padding")
+	}
+	return nil
+}
+
+func unquote(value []byte) (string, bool) {
+	if jsontext.Value(value).Kind() != jsontext.KindString {
+		return "", false
+	}
+	text, err := jsontext.AppendUnquote(nil, value)
+	return string(text), err == nil
+}
