@@ -42,7 +42,7 @@ func (s *Server) eventStream(w http.ResponseWriter, r *http.Request, p reading) 
 	if err == nil {
 		st.announce("sse")
 	}
-	if t := takeOver(w, r, s.opt.StallTimeout); t != nil {
+	if t := s.takeOver(w, r); t != nil {
 		s.streams.track(t.conn)
 		st.voice, t.blocks = &sseVoice{wire: t, named: p.named}, st.giveTurn
 		// A goroutine of its own has a small stack and lets go of the request.

@@ -50,7 +50,7 @@ const silenceMax = 2
 
 // upgrade makes a socket of a request. The stream answers the handshake.
 func (s *Server) upgrade(w http.ResponseWriter, r *http.Request, protocol, accept string) *socket {
-	t := takeOver(w, r, s.opt.StallTimeout)
+	t := s.takeOver(w, r)
 	if t == nil {
 		return nil
 	}

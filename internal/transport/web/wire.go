@@ -76,7 +76,7 @@ const sendBuffer = 256 << 10
 
 // takeOver takes the connection of an HTTP/1 request from net/http; nil if it
 // has none to give (HTTP/2).
-func takeOver(w http.ResponseWriter, r *http.Request, stall time.Duration) *tcpWire {
+func (s *Server) takeOver(w http.ResponseWriter, r *http.Request) *tcpWire {
 	if r.ProtoMajor != 1 {
 		return nil
 	}
@@ -88,7 +88,8 @@ func takeOver(w http.ResponseWriter, r *http.Request, stall time.Duration) *tcpW
 	if c, ok := conn.(interface{ SetWriteBuffer(int) error }); ok {
 		_ = c.SetWriteBuffer(sendBuffer)
 	}
-	t := &tcpWire{conn: conn, chunked: r.ProtoAtLeast(1, 1), left: make(chan struct{}), stall: stall}
+	endUnacknowledged(conn, silenceMax*s.opt.Heartbeat)
+	t := &tcpWire{conn: conn, chunked: r.ProtoAtLeast(1, 1), left: make(chan struct{}), stall: s.opt.StallTimeout}
 	if n := buffered.Reader.Buffered(); n > 0 {
 		early, _ := buffered.Reader.Peek(n)
 		t.early = bytes.Clone(early)
