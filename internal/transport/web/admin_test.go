@@ -64,6 +64,21 @@ func TestRestoredLogRefusesOldCursorsOnEveryDoor(t *testing.T) {
 	if block.name != "signalbox.reset" || !strings.Contains(block.data, `"code":"cursor_foreign"`) || block.lastID != "" {
 		t.Errorf("SSE: %+v", block)
 	}
+	for _, path := range []string{"/v1/topics/s/events?cursor=" + old, "/v1/events?topics=s&cursor=" + old, "/v1/topics/s/events?cursor=" + m.Cursor} {
+		ours := e.dial(path, v1)
+		if said := ours.want("reset"); said.Code != "cursor_foreign" || !strings.HasPrefix(said.Oldest, "@") || strings.HasSuffix(said.Oldest, old[strings.IndexByte(old, '.'):]) {
+			t.Errorf("signalbox.v1 at %s: %+v", path, said)
+		}
+		stock := e.dial(path, "cloudevents.json")
+		if said := stock.next(); said.Type != "signalbox.reset" || !strings.Contains(string(said.Data), `"code":"cursor_foreign"`) {
+			t.Errorf("cloudevents.json at %s: %+v", path, said)
+		}
+		for name, p := range map[string]*peer{v1: ours, "cloudevents.json": stock} {
+			if end := p.closed(); int(end.Code) != 4410 || end.Reason != "cursor_foreign" {
+				t.Errorf("%s at %s ended with %d %q", name, path, end.Code, end.Reason)
+			}
+		}
+	}
 }
 
 // TestBackupIsRefusedToPagesOfOtherSites: they could not read it, but make the broker busy with it.
