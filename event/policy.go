@@ -92,6 +92,12 @@ func (p Policy) Validate() error {
 	if p.Ephemeral() && p.RetentionBytes != 0 {
 		return policyFault("retention_bytes", "must be left out on an ephemeral topic, whose memory the broker bounds")
 	}
+	if p.Ephemeral() && p.MinCompactionLag != 0 {
+		return policyFault("min_compaction_lag", "must be left out on an ephemeral topic, which has no history")
+	}
+	if p.Ephemeral() && p.DeleteRetention != Day {
+		return policyFault("delete_retention", "must be left out on an ephemeral topic, where a key that was removed is guarded for a minute")
+	}
 	switch p.CleanupPolicy {
 	case CleanupDelete, CleanupCompact, CleanupCompactDelete:
 	default:
@@ -171,10 +177,17 @@ func (p Policy) MarshalJSON() ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// UnmarshalJSON is [ParsePolicy] for encoding/json.
+// UnmarshalJSON is [ParsePolicy] for what was stored. What an ephemeral topic could
+// once be given, to no effect, is passed over instead of refused.
 func (p *Policy) UnmarshalJSON(b []byte) error {
-	parsed, err := ParsePolicy(b)
+	parsed, err := parsePolicy(b)
 	if err != nil {
+		return err
+	}
+	if parsed.Ephemeral() {
+		parsed.MinCompactionLag, parsed.DeleteRetention = 0, Day
+	}
+	if err := parsed.Validate(); err != nil {
 		return err
 	}
 	*p = parsed
@@ -186,6 +199,18 @@ func (p *Policy) UnmarshalJSON(b []byte) error {
 // and schema. A field that is unknown or
 // comes twice is refused, because a policy that was not understood would lose data.
 func ParsePolicy(b []byte) (Policy, error) {
+	p, err := parsePolicy(b)
+	if err == nil {
+		err = p.Validate()
+	}
+	if err != nil {
+		return Policy{}, err
+	}
+	return p, nil
+}
+
+// parsePolicy reads the fields, each as far as it can be judged alone.
+func parsePolicy(b []byte) (Policy, error) {
 	p := DefaultPolicy()
 	d := jsontext.NewDecoder(bytes.NewBuffer(b))
 	if d.PeekKind() != jsontext.KindBeginObject {
@@ -213,9 +238,6 @@ func ParsePolicy(b []byte) (Policy, error) {
 	}
 	if !blank(b[d.InputOffset():]) {
 		return Policy{}, Errorf(CodePolicyInvalid, "The policy has text after its JSON object.")
-	}
-	if err := p.Validate(); err != nil {
-		return Policy{}, err
 	}
 	return p, nil
 }

@@ -33,7 +33,7 @@ func TestParsePolicy(t *testing.T) {
 	for in, want := range map[string]event.Policy{
 		`{"cleanup_policy":"compact","retention":null,"delete_retention":"0s","key_from":"order.id","require_hlc":true,"signed":false,"max_event_bytes":65536}`:                         {Durability: "durable", CleanupPolicy: "compact", KeyFrom: "order.id", RequireHLC: true, MaxEventBytes: 65536},
 		`{"cleanup_policy":"compact,delete","retention":"60m","retention_bytes":1048576,"min_compaction_lag":"60m","delete_retention":"1h","key_from":null,"max_event_bytes":16777216}`: {Durability: "durable", CleanupPolicy: "compact,delete", Retention: &hour, RetentionBytes: 1 << 20, MinCompactionLag: hour, DeleteRetention: hour, MaxEventBytes: 16 << 20},
-		`{"durability":"ephemeral","key_from":"unit","retention":"1h","delete_retention":"1h"}`:                                                                                         {Durability: "ephemeral", CleanupPolicy: "delete", KeyFrom: "unit", Retention: &hour, DeleteRetention: hour, MaxEventBytes: 256 << 10},
+		`{"durability":"ephemeral","key_from":"unit","retention":"1h","delete_retention":"24h"}`:                                                                                        {Durability: "ephemeral", CleanupPolicy: "delete", KeyFrom: "unit", Retention: &hour, DeleteRetention: event.Day, MaxEventBytes: 256 << 10},
 	} {
 		got, err := event.ParsePolicy([]byte(in))
 		if err != nil || !got.Equal(want) {
@@ -69,6 +69,26 @@ func TestParsePolicy(t *testing.T) {
 		}
 		if json.Unmarshal([]byte(in), new(event.Policy)) == nil && in != "null" {
 			t.Errorf("%s is accepted by encoding/json", in)
+		}
+	}
+}
+
+// TestEphemeralPolicyHasNoLog: what would mean something only for stored events is
+// refused, as it would be taken for obeyed; where it was stored before that it has
+// no effect and is not damage.
+func TestEphemeralPolicyHasNoLog(t *testing.T) {
+	for in, field := range map[string]string{
+		`{"durability":"ephemeral","min_compaction_lag":"1h"}`: "min_compaction_lag",
+		`{"durability":"ephemeral","delete_retention":"1h"}`:   "delete_retention",
+		`{"delete_retention":"0s","durability":"ephemeral"}`:   "delete_retention",
+	} {
+		_, err := event.ParsePolicy([]byte(in))
+		if e := wantCode(t, err, event.CodePolicyInvalid); e.Field != field {
+			t.Errorf("%s: field %q", in, e.Field)
+		}
+		var stored event.Policy
+		if err := json.Unmarshal([]byte(in), &stored); err != nil || stored.MinCompactionLag != 0 || stored.DeleteRetention != event.Day {
+			t.Errorf("%s was stored, and is %+v, %v", in, stored, err)
 		}
 	}
 }
