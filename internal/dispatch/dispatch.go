@@ -83,7 +83,7 @@ func New(o Options) *Dispatch {
 	}
 	d := &Dispatch{
 		store: o.Store, metrics: o.Metrics, incarnation: o.Incarnation, now: o.Now, dedupMillis: o.DedupMillis,
-		hub: newHub(o.Held, o.MaxDriftMillis), boot: o.Boot,
+		hub: newHub(o.Held, o.MaxDriftMillis, &o.Metrics.Ephemeral), boot: o.Boot,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
 		groups: map[string]*group{}, exact: map[string][]*group{}, sieves: map[string]*sieve{},

@@ -105,4 +105,5 @@ func (d *Dispatch) sample(s metrics.Sample) {
 		lag = worst[0].Lag
 	}
 	s.Set("signalbox_reader_lag_events", float64(lag))
+	d.hub.sample(s)
 }

@@ -12,6 +12,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -69,11 +70,14 @@ type hub struct {
 	sequence uint64           // of the newest event; guarded by mu
 	hlc      event.HLC        // of the newest event; guarded by mu
 	bytes    int              // of all boards; guarded by mu
+	live     int              // keys that have a value, of all boards; guarded by mu
+
+	metrics *metrics.Ephemeral
 }
 
-func newHub(limits HeldLimits, maxDriftMillis int64) *hub {
+func newHub(limits HeldLimits, maxDriftMillis int64, m *metrics.Ephemeral) *hub {
 	limits.fill()
-	return &hub{limits: limits, maxDrift: maxDriftMillis, boards: map[*view]*board{}}
+	return &hub{limits: limits, maxDrift: maxDriftMillis, boards: map[*view]*board{}, metrics: m}
 }
 
 // Placed is what became of an event that was published to an ephemeral topic.
@@ -192,6 +196,9 @@ func (h *hub) put(b *board, e *held) {
 	e.sequence, e.board = h.sequence, b
 	b.put(e)
 	h.bytes += e.cost()
+	if e.value() {
+		h.live++
+	}
 	heap.Push(&h.due, e)
 	for len(b.keyless) > 1 && (len(b.keyless) > h.limits.Keyless || b.loose > h.limits.KeylessBytes || h.bytes > h.limits.Bytes) {
 		h.remove(b.keyless[0])
@@ -201,6 +208,9 @@ func (h *hub) put(b *board, e *held) {
 func (h *hub) remove(v *held) {
 	v.board.remove(v)
 	h.bytes -= v.cost()
+	if v.value() {
+		h.live--
+	}
 	heap.Remove(&h.due, v.heap)
 }
 
@@ -224,6 +234,9 @@ func (h *hub) expire(now int64, most int) (more bool) {
 		}
 		v := h.due[0]
 		h.remove(v)
+		if v.Key == "" || v.value() {
+			h.metrics.Expired.Inc()
+		}
 		switch b := v.board; {
 		case v.Key == "":
 		case v.value():
@@ -255,6 +268,7 @@ func (h *hub) drop(v *view) uint64 {
 	}
 	heap.Init(&h.due)
 	h.bytes -= b.bytes + b.loose
+	h.live -= b.values
 	h.sequence++
 	return h.sequence
 }
@@ -332,6 +346,16 @@ func (h *hub) figures(v *view, t *store.Topic) {
 		t.Events, t.Keys, t.Tombstones = uint64(b.values+len(b.keyless)), uint64(b.values), uint64(len(b.keys)-b.values)
 		t.Retained, t.Floor = uint64(b.bytes+b.loose), b.floor
 	}
+}
+
+// sample tells the metrics that are looked up.
+func (h *hub) sample(s metrics.Sample) {
+	h.mu.RLock()
+	values, boards, bytes := h.live, len(h.boards), h.bytes
+	h.mu.RUnlock()
+	s.Set("signalbox_ephemeral_values", float64(values))
+	s.Set("signalbox_ephemeral_topics", float64(boards))
+	s.Set("signalbox_ephemeral_bytes", float64(bytes))
 }
 
 // newHeld makes an event to be placed of an admitted one.

@@ -3,7 +3,6 @@
 package dispatch
 
 import (
-	"slices"
 	"strconv"
 	"strings"
 
@@ -40,7 +39,15 @@ func (d *Dispatch) Place(topic string, entries []eventlog.Entry, nowMillis int64
 	seen := d.space.HLC
 	d.mu.RUnlock()
 	placed, at, err = d.hub.place(v, events, nowMillis, seen)
-	if err == nil && slices.ContainsFunc(placed, func(p Placed) bool { return !p.Superseded }) {
+	superseded := 0
+	for i := range placed {
+		if placed[i].Superseded {
+			superseded++
+		}
+	}
+	d.metrics.Ephemeral.Superseded.Add(float64(superseded))
+	d.metrics.Ephemeral.Accepted.Add(float64(len(placed) - superseded))
+	if superseded < len(placed) {
 		d.mu.Lock()
 		d.wakeTopic(topic)
 		d.mu.Unlock()

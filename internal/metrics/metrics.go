@@ -40,12 +40,13 @@ type (
 
 // Metrics is what one broker counts. All methods are safe for concurrent use.
 type Metrics struct {
-	Publish Publish
-	Apply   Apply
-	Reading Reading
-	Cleaner Cleaner
-	Store   Store
-	HTTP    HTTP
+	Publish   Publish
+	Ephemeral Ephemeral
+	Apply     Apply
+	Reading   Reading
+	Cleaner   Cleaner
+	Store     Store
+	HTTP      HTTP
 
 	registry *prometheus.Registry
 	sampled  map[string]*prometheus.Desc
@@ -71,6 +72,12 @@ func (p *Publish) Refused(code event.Code, requests uint64) {
 		return
 	}
 	p.refused.of(code).Add(float64(requests))
+}
+
+// Ephemeral counts what was published to ephemeral topics, and what of it has
+// expired.
+type Ephemeral struct {
+	Accepted, Superseded, Expired Counter // events
 }
 
 // Apply observes the commits of the apply loop.
@@ -181,6 +188,11 @@ func New() *Metrics {
 		Bytes:      r.counter("signalbox_publish_bytes_total"),
 		Ack:        r.histogram("signalbox_publish_ack_seconds"),
 		refused:    r.codes("signalbox_publish_refused_total", refusable()),
+	}
+	m.Ephemeral = Ephemeral{
+		Accepted:   r.counter("signalbox_ephemeral_events_total", string(event.OutcomeAccepted)),
+		Superseded: r.counter("signalbox_ephemeral_events_total", string(event.OutcomeSuperseded)),
+		Expired:    r.counter("signalbox_ephemeral_expired_total"),
 	}
 	m.Apply = Apply{
 		Proposals: r.histogram("signalbox_commit_proposals"),

@@ -100,6 +100,9 @@ func use(t *testing.T, round int) {
 		body := fmt.Sprintf(`{"specversion":"1.0","id":"%d-%d","source":"/interop/prometheus","type":"t","hlc":"%s","data":1}`, round, i, stamp)
 		do(t, http.MethodPost, events, body, http.StatusOK)
 	}
+	live := brokerURL(t) + "/v1/topics/interop.prometheus.live"
+	do(t, http.MethodPut, live, `{"durability":"ephemeral"}`, []int{http.StatusCreated, http.StatusOK}[min(round, 1)])
+	do(t, http.MethodPost, live+"/events", fmt.Sprintf(`{"specversion":"1.0","id":"%d","source":"/interop/prometheus","type":"t","subject":"k","data":1}`, round), http.StatusOK)
 	do(t, http.MethodPost, events, `{"specversion":"1.0"}`, http.StatusBadRequest)
 	do(t, http.MethodGet, events, "", http.StatusOK)
 	do(t, http.MethodGet, brokerURL(t)+"/v1/topics/interop.prometheus/nothing", "", http.StatusNotFound)

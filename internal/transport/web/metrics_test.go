@@ -130,6 +130,32 @@ func TestPublishesAreCountedByWhatBecameOfThem(t *testing.T) {
 	}
 }
 
+// TestEphemeralTopicsAreCounted beside the log, which knows nothing of them.
+func TestEphemeralTopicsAreCounted(t *testing.T) {
+	d := openDoor(t)
+	d.put("e", ephemeral).want(t, 201)
+	hlc := func(ago int64) string { return fmt.Sprintf(`"hlc":"%d.00000"`, time.Now().UnixMilli()-ago) }
+	d.structured("e", ev("1", "a", hlc(0), someData)).want(t, 200)
+	d.structured("e", ev("2", "a", hlc(5000), someData)).want(t, 200) // superseded
+	d.structured("e", ev("3", "b", `"expiry":1`, someData)).want(t, 200)
+	d.structured("e", ev("4", "", someData)).want(t, 200) // without a key: no value
+	f := d.scrape()
+	eq(t, "accepted", value(t, f, "signalbox_ephemeral_events_total", "outcome", "accepted"), 3)
+	eq(t, "superseded", value(t, f, "signalbox_ephemeral_events_total", "outcome", "superseded"), 1)
+	eq(t, "topics", value(t, f, "signalbox_ephemeral_topics"), 1)
+	if bytes := value(t, f, "signalbox_ephemeral_bytes"); bytes < 512 {
+		t.Errorf("%v bytes are held", bytes)
+	}
+	eq(t, "accepted in the log", value(t, f, "signalbox_publish_events_total", "outcome", "accepted"), 0)
+	d.reads("what expired", 1, "signalbox_ephemeral_expired_total")
+	d.reads("the values that are left", 1, "signalbox_ephemeral_values")
+	s := d.follow("/v1/topics/e/events?agent=/a")
+	s.untilSync()
+	d.reads("the agent that is there", 2, "signalbox_ephemeral_values")
+	d.do(request{method: "DELETE", path: "/v1/topics/e"}).want(t, 204)
+	d.reads("the agent alone", 1, "signalbox_ephemeral_values")
+}
+
 func TestReadersAreCountedByDoorAndState(t *testing.T) {
 	d := openDoor(t)
 	d.fill("a", 3)
