@@ -24,7 +24,7 @@ type Handed struct {
 // FetchOptions says what a worker asks for.
 type FetchOptions struct {
 	Max        int           // how many events at the most, up to 1,000; 0 means 1
-	Wait       time.Duration // how long to wait for the first, up to 55 s
+	Wait       time.Duration // how long to wait for the first, up to 5 min; behind a proxy less than it waits for
 	Visibility time.Duration // how long the events are kept from others; 0 means as the subscription says
 }
 

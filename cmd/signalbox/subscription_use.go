@@ -30,7 +30,7 @@ func (a *app) subscriptionFetchCommand() *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().IntVar(&o.Max, "max", 1, "events at the most")
-	cmd.Flags().DurationVar(&o.Wait, "wait", 0, "how long to wait for the first event, up to 55s")
+	cmd.Flags().DurationVar(&o.Wait, "wait", 0, "how long to wait for the first event, up to 5m")
 	cmd.Flags().DurationVar(&o.Visibility, "visibility", 0, "how long the events are kept from others (default as the subscription says)")
 	cmd.Flags().BoolVar(&ack, "ack", false, "acknowledge the events once they are printed")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -18,9 +18,11 @@ const (
 	// limitDefault and limitMax are the events of one poll.
 	limitDefault = 1000
 	limitMax     = 10_000
-	// waitMax is the longest a poll is held: below the minute after which
-	// proxies commonly give up.
-	waitMax = 55 * time.Second
+	// waitMax is the longest a poll is held. Proxies commonly give up after a
+	// minute, so whoever is behind one asks for less; a broker that held nobody for
+	// longer would be asked more than once a minute by each agent that has nothing
+	// to do.
+	waitMax = 5 * time.Minute
 )
 
 // reading is what a request to read asks for.

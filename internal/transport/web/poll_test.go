@@ -190,7 +190,7 @@ func TestTimeoutsCarryACursor(t *testing.T) {
 	d.get("/v1/topics/a/events?wait=-1").refused(t, 400, "parameter_invalid")
 	d.get("/v1/topics/a/events?wait=abc").refused(t, 400, "parameter_invalid")
 	a = d.get("/v1/topics/a/events?wait=99999").want(t, 200) // answered at once, for there is an event
-	eq(t, "Signalbox-Wait of wait=99999", a.header.Get("Signalbox-Wait"), "55")
+	eq(t, "Signalbox-Wait of wait=99999", a.header.Get("Signalbox-Wait"), "300")
 }
 
 // F15: a held poll is answered by the event, not by the end of the wait.
