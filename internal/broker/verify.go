@@ -202,9 +202,18 @@ func (v *verification) row(f projector.Finding) {
 	case "leaf", "chain", "leaf_gap", "leaf_count":
 		out.Action = actionAudit
 	default:
-		out.Action = actionReport
+		if !v.damaged() { // which may explain it, and must be put right first
+			out.Action = actionReport
+		}
 	}
 	v.add(out)
+}
+
+// damaged reports whether a file has a finding.
+func (v *verification) damaged() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return len(v.files) > 0
 }
 
 // What to do about a finding.

@@ -130,6 +130,11 @@ func TestDamageIsFoundInEveryKindOfFile(t *testing.T) {
 			if !slices.ContainsFunc(found, func(f doctor.Finding) bool { return strings.Contains(f.What+f.Meaning, named) }) && !strings.HasPrefix(base, "OPTIONS") {
 				t.Errorf("%s is not named: %+v", base, found)
 			}
+			for _, f := range found { // whoever follows the advice must not be told two things
+				if strings.Contains(f.Action, "No damage of a file explains this") {
+					t.Errorf("%+v contradicts %+v", f, found[0])
+				}
+			}
 		})
 	}
 }
