@@ -15,6 +15,7 @@ import (
 type loop struct {
 	cfg        *pubConfig
 	ops        []op
+	crowd      *crowd // readers of what is published, or nil
 	start, end time.Time
 	elapsed    time.Duration
 	cpu0, cpu1 time.Duration
@@ -32,6 +33,9 @@ func (l *loop) run(finish func() error) error {
 		l.start = l.start.Add(c.warm)
 	}
 	l.end = l.start.Add(c.dur)
+	if l.crowd != nil {
+		defer l.follow()()
+	}
 	atStart := make(chan struct{})
 	time.AfterFunc(time.Until(l.start), func() {
 		_, l.cpu0 = procStat(c.pid)
@@ -51,6 +55,25 @@ func (l *loop) run(finish func() error) error {
 	return l.err
 }
 
+// follow has the readers measure what is sent within the measured time. The
+// function that it returns waits, 10 s at most, for what is still on its way.
+func (l *loop) follow() (drain func()) {
+	l.crowd.from, l.crowd.to = l.start.UnixNano(), l.end.UnixNano()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() { l.crowd.receive(stop) })
+	return func() {
+		for limit := time.Now().Add(10 * time.Second); l.crowd.measured.Load() < l.due() && time.Now().Before(limit); {
+			time.Sleep(5 * time.Millisecond)
+		}
+		close(stop)
+		wg.Wait()
+	}
+}
+
+// due is how many deliveries were to be measured.
+func (l *loop) due() int64 { return int64(l.posts*l.cfg.perPost()) * int64(l.cfg.subs) }
+
 // closed gives each publisher every n-th number. A failed publish ends the run:
 // a figure with errors in it means nothing.
 func (l *loop) closed() {
@@ -61,6 +84,9 @@ func (l *loop) closed() {
 			defer l.done(h)
 			for post := i; !l.finished(post); post += len(l.ops) {
 				begin := time.Now()
+				if l.cfg.events == 0 && !begin.Before(l.end) {
+					return
+				}
 				if err := publish(post, begin); err != nil {
 					l.fail(err)
 					return
@@ -158,6 +184,10 @@ func (l *loop) result() result {
 	}
 	if c.pid != 0 && events > 0 {
 		r["srv_cpu_us_per_event"] = float64((l.cpu1 - l.cpu0).Microseconds()) / float64(events)
+	}
+	if l.crowd != nil {
+		r["subs"], r["missing"], r["conn_lost"] = c.subs, l.due()-l.crowd.measured.Load(), l.crowd.lost.Load()
+		l.crowd.lat.into(r, "reader_")
 	}
 	if c.target != "nats-async" { // There a publish returns before its acknowledgement.
 		l.all.into(r, "")

@@ -19,8 +19,8 @@ type pubConfig struct {
 	inflight                       int
 	keep                           bool
 	spec                           requestSpec
-	expect                         string
-	n, events, pid                 int
+	expect, sub                    string
+	n, events, subs, pid           int
 	rate                           float64
 	dur, warm                      time.Duration
 }
@@ -37,6 +37,8 @@ func pubFlags(args []string) (*pubConfig, error) {
 	fs.BoolVar(&c.keep, "keep", false, "nats: leave the stream")
 	specFlags(fs, &c.spec, statusData, 512)
 	fs.StringVar(&c.expect, "expect", "", "http: text that every answer must have near its beginning")
+	fs.StringVar(&c.sub, "sub", "", "SSE URL of readers that measure how long each event takes to them; its data needs {ts}")
+	fs.IntVar(&c.subs, "subs", 1, "such readers")
 	fs.IntVar(&c.n, "n", 1, "connections, each with one publisher")
 	fs.IntVar(&c.events, "events", 0, "stop after about this many events instead of after -dur")
 	fs.Float64Var(&c.rate, "rate", 0, "requests/s in an open loop: latency counts from the schedule; 0 = closed loop")
@@ -62,6 +64,8 @@ func specFlags(fs *flag.FlagSet, s *requestSpec, data string, size int) {
 	fs.IntVar(&s.Size, "size", size, "bytes of data")
 	fs.IntVar(&s.Batch, "batch", 1, "mode batch: events per request")
 	fs.IntVar(&s.Keys, "keys", 1000, "number of keys")
+	fs.IntVar(&s.Topics, "topics", 1, "number of topics, for {topic} in the URL")
+	fs.Var(&s.Expiry, "expiry", "mode batch: of every hundred events how many expire after how many seconds, such as 87:2,3:3600")
 }
 
 func pubMain(args []string) error {
@@ -75,6 +79,12 @@ func pubMain(args []string) error {
 	}
 	m := newMeter(c.pid)
 	l := &loop{cfg: c, ops: ops}
+	if c.sub != "" {
+		if l.crowd, err = dialCrowd(c.subs, c.sub, nil); err != nil {
+			return err
+		}
+		defer l.crowd.close()
+	}
 	if err := l.run(finish); err != nil {
 		return err
 	}

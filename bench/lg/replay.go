@@ -25,6 +25,7 @@ type replayConfig struct {
 // reading is what one fresh reader saw.
 type reading struct {
 	events     int
+	bytes      int // without the chunked coding; sse only
 	first, all time.Duration
 }
 
@@ -50,6 +51,7 @@ func replayMain(args []string) error {
 	m := newMeter(c.pid)
 	var all []float64
 	var firsts []float64
+	var size int
 	for range c.reps {
 		r, err := c.read()
 		if err != nil {
@@ -58,13 +60,14 @@ func replayMain(args []string) error {
 		if r.events != c.count {
 			return fmt.Errorf("%d events came instead of %d", r.events, c.count)
 		}
+		size = r.bytes
 		all = append(all, r.all.Seconds())
 		firsts = append(firsts, r.first.Seconds())
 	}
 	s := median(all)
 	return m.emit(result{
 		"bench": "replay", "target": c.target, "events": c.count, "s": s, "s_all": all,
-		"ms": s * 1000, "events_s": float64(c.count) / s, "first_ms": median(firsts) * 1000,
+		"ms": s * 1000, "bytes": size, "events_s": float64(c.count) / s, "first_ms": median(firsts) * 1000,
 	})
 }
 
@@ -84,7 +87,7 @@ func (c *replayConfig) read() (reading, error) {
 	defer js.Conn().Close()
 	// The connection stands before the clock starts: that is to JetStream's advantage.
 	n, first, all, err := readJetStream(js, c.stream, c.target == "nats-pull", c.count)
-	return reading{n, first, all}, err
+	return reading{events: n, first: first, all: all}, err
 }
 
 // readSSE counts data fields until the text that ends the reading. The clock
@@ -129,7 +132,9 @@ func countUntil(body io.Reader, mark, end string, begin time.Time) (r reading, e
 		}
 		b := buf[:keep+n]
 		i := bytes.Index(b, e)
+		r.bytes += n
 		if i >= 0 {
+			r.bytes -= len(b) - i
 			b = b[:i]
 		}
 		// A mark that lies wholly in the kept tail was counted with the last piece.

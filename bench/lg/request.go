@@ -14,9 +14,10 @@ import (
 // request is rendered once and afterwards only patched: the generator shares
 // the machine with the server and must cost the same whomever it talks to.
 const (
-	seqDigits  = 12
-	keyDigits  = 4
-	stampWidth = 23 // "@@", 19 digits of Unix nanoseconds, "@@"
+	seqDigits   = 12
+	keyDigits   = 4 // at least
+	topicDigits = 5
+	stampWidth  = 23 // "@@", 19 digits of Unix nanoseconds, "@@"
 )
 
 // statusData is the default payload: the kind of JSON object that agents send.
@@ -27,13 +28,13 @@ const statusData = `{"task":"T-{key}","status":"PICKING","agent":"spiffe://fleet
 // ceHeaders and ceEnvelope carry the same event in the two modes.
 const (
 	ceHeaders = "ce-specversion: 1.0\r\nce-id: {run}-{seq}\r\nce-source: /bench\r\nce-type: bench.event\r\nce-subject: k{key}\r\n"
-	ceBefore  = `{"specversion":"1.0","id":"{run}-{seq}","source":"/bench","type":"bench.event","subject":"k{key}","datacontenttype":"application/json","data":`
+	ceBefore  = `{"specversion":"1.0",{expiry}"id":"{run}-{seq}","source":"/bench","type":"bench.event","subject":"k{key}","datacontenttype":"application/json","data":`
 	ceAfter   = `}`
 )
 
 // requestSpec says what is posted.
 type requestSpec struct {
-	URL     string
+	URL     string // {topic} in it is the number of a topic
 	Mode    string // plain: the data alone; binary: with CloudEvents headers; batch: a JSON array of events
 	Type    string // Content-Type of plain and binary
 	Headers []string
@@ -41,7 +42,39 @@ type requestSpec struct {
 	Size    int    // bytes of data that {pad} fills up to
 	Batch   int    // events in one request of mode batch
 	Keys    int
-	Run     string // makes ids unique between runs
+	Topics  int      // that take turns, one request each
+	Expiry  expiries // mode batch: how soon events expire
+	Run     string   // makes ids unique between runs
+}
+
+// expiry says that of every hundred events so many expire after so many seconds.
+type expiry struct{ events, seconds int }
+
+type expiries []expiry
+
+func (e *expiries) String() string { return fmt.Sprint(*e) }
+
+func (e *expiries) Set(s string) error {
+	for part := range strings.SplitSeq(s, ",") {
+		var x expiry
+		if _, err := fmt.Sscanf(part, "%d:%d", &x.events, &x.seconds); err != nil {
+			return fmt.Errorf("%q is not events:seconds", part)
+		}
+		*e = append(*e, x)
+	}
+	return nil
+}
+
+// of is the member that gives the i-th event of a batch its expiry.
+func (e expiries) of(i int) string {
+	i %= 100
+	for _, x := range e {
+		if i < x.events {
+			return `"expiry":` + strconv.Itoa(x.seconds) + ","
+		}
+		i -= x.events
+	}
+	return ""
 }
 
 type fieldKind uint8
@@ -50,10 +83,12 @@ const (
 	seqField fieldKind = iota
 	keyField
 	stampField
+	topicField
 )
 
 type field struct {
 	offset int
+	width  int
 	event  int
 	kind   fieldKind
 }
@@ -65,6 +100,7 @@ type request struct {
 	fields []field
 	events int
 	keys   int
+	topics int
 }
 
 func newRequest(s requestSpec) (*request, error) {
@@ -72,73 +108,85 @@ func newRequest(s requestSpec) (*request, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &request{host: u.Host, events: 1, keys: max(1, s.Keys)}
-	if r.keys > 10000 {
-		return nil, fmt.Errorf("%d keys do not fit into %d digits", r.keys, keyDigits)
+	r := &request{host: u.Host, events: 1, keys: max(1, s.Keys), topics: max(1, s.Topics)}
+	if s.Topics > 100_000 {
+		return nil, fmt.Errorf("%d topics do not fit into %d digits", s.Topics, topicDigits)
 	}
-	pad := strings.Repeat("p", max(0, s.Size-s.width(s.Data)))
-	data := strings.ReplaceAll(s.Data, "{pad}", pad)
-	var extra, body string
+	data := strings.ReplaceAll(s.Data, "{pad}", strings.Repeat("p", max(0, s.Size-s.width(s.Data))))
+	var extra string
+	var bodies []string // of each event
 	contentType := s.Type
 	switch s.Mode {
 	case "plain":
-		body = data
+		bodies = []string{data}
 	case "binary":
-		body, extra = data, ceHeaders
+		bodies, extra = []string{data}, ceHeaders
 	case "batch":
 		r.events = max(1, s.Batch)
 		contentType = "application/cloudevents-batch+json"
-		body = ceBefore + data + ceAfter
+		for i := range r.events {
+			bodies = append(bodies, strings.Replace(ceBefore, "{expiry}", s.Expiry.of(i), 1)+data+ceAfter)
+		}
 	default:
 		return nil, fmt.Errorf("mode %q is not one of plain, binary, batch", s.Mode)
 	}
-	length := s.width(body)
+	before, between, after := "", "", ""
 	if s.Mode == "batch" {
-		length = (length+1)*r.events + 1 // Commas between the events and two brackets.
+		before, between, after = "[", ",", "]"
 	}
-	head := "POST " + u.RequestURI() + " HTTP/1.1\r\nHost: " + u.Host + "\r\nContent-Type: " + contentType + "\r\n"
+	length := len(before) + (len(bodies)-1)*len(between) + len(after)
+	for _, body := range bodies {
+		length += s.width(body)
+	}
+	path := strings.ReplaceAll(u.RequestURI(), "%7Btopic%7D", "{topic}")
+	head := "POST " + path + " HTTP/1.1\r\nHost: " + u.Host + "\r\nContent-Type: " + contentType + "\r\n"
 	for _, h := range s.Headers {
 		head += h + "\r\n"
 	}
-	r.expand(s.Run, head+extra+"Content-Length: "+strconv.Itoa(length)+"\r\n\r\n", 0)
-	r.expandBody(s, body)
+	r.expand(s, head+extra+"Content-Length: "+strconv.Itoa(length)+"\r\n\r\n"+before, 0)
+	for i, body := range bodies {
+		if i > 0 {
+			body = between + body
+		}
+		r.expand(s, body, i)
+	}
+	r.buf = append(r.buf, after...)
 	return r, nil
 }
 
-func (r *request) expandBody(s requestSpec, body string) {
-	if s.Mode != "batch" {
-		r.expand(s.Run, body, 0)
-		return
-	}
-	r.buf = append(r.buf, '[')
-	for i := range r.events {
-		if i > 0 {
-			r.buf = append(r.buf, ',')
-		}
-		r.expand(s.Run, body, i)
-	}
-	r.buf = append(r.buf, ']')
+// keyDigits is the width of a key: small numbers of keys have the same, so that
+// their requests are equally long.
+func (s requestSpec) keyDigits() int { return max(keyDigits, len(strconv.Itoa(max(1, s.Keys)-1))) }
+
+// fieldsOf are the fields that a template may have, with their widths.
+func (s requestSpec) fieldsOf() []namedField {
+	return []namedField{{"{seq}", seqDigits, seqField}, {"{key}", s.keyDigits(), keyField}, {"{ts}", stampWidth, stampField}, {"{topic}", topicDigits, topicField}}
+}
+
+type namedField struct {
+	name  string
+	width int
+	kind  fieldKind
 }
 
 // width returns the length of an expanded template with an empty {pad}.
 func (s requestSpec) width(template string) int {
-	return len(strings.NewReplacer("{pad}", "", "{run}", s.Run, "{seq}", strings.Repeat("0", seqDigits),
-		"{key}", strings.Repeat("0", keyDigits), "{ts}", strings.Repeat("0", stampWidth)).Replace(template))
+	pairs := []string{"{pad}", "", "{run}", s.Run}
+	for _, f := range s.fieldsOf() {
+		pairs = append(pairs, f.name, strings.Repeat("0", f.width))
+	}
+	return len(strings.NewReplacer(pairs...).Replace(template))
 }
 
 // expand appends a template of one event and notes its fields.
-func (r *request) expand(run, template string, event int) {
-	names := []struct {
-		name  string
-		width int
-		kind  fieldKind
-	}{{"{seq}", seqDigits, seqField}, {"{key}", keyDigits, keyField}, {"{ts}", stampWidth, stampField}}
-	t := strings.ReplaceAll(template, "{run}", run)
+func (r *request) expand(s requestSpec, template string, event int) {
+	names := s.fieldsOf()
+	t := strings.ReplaceAll(template, "{run}", s.Run)
 next:
 	for len(t) > 0 {
 		for _, f := range names {
 			if strings.HasPrefix(t, f.name) {
-				r.fields = append(r.fields, field{len(r.buf), event, f.kind})
+				r.fields = append(r.fields, field{len(r.buf), f.width, event, f.kind})
 				r.buf = append(r.buf, strings.Repeat("0", f.width)...)
 				t = t[len(f.name):]
 				continue next
@@ -160,16 +208,18 @@ func keyOf(seq, keys int) int { return seq * 7919 % keys }
 func (r *request) fill(post int, stamp time.Time) {
 	for _, f := range r.fields {
 		seq := post*r.events + f.event
+		place := r.buf[f.offset : f.offset+f.width]
 		switch f.kind {
 		case seqField:
-			putDigits(r.buf[f.offset:f.offset+seqDigits], seq)
+			putDigits(place, seq)
 		case keyField:
-			putDigits(r.buf[f.offset:f.offset+keyDigits], keyOf(seq, r.keys))
+			putDigits(place, keyOf(seq, r.keys))
+		case topicField:
+			putDigits(place, post%r.topics)
 		case stampField:
-			b := r.buf[f.offset : f.offset+stampWidth]
-			copy(b, "@@")
-			putDigits(b[2:stampWidth-2], int(stamp.UnixNano()))
-			copy(b[stampWidth-2:], "@@")
+			copy(place, "@@")
+			putDigits(place[2:stampWidth-2], int(stamp.UnixNano()))
+			copy(place[stampWidth-2:], "@@")
 		}
 	}
 }

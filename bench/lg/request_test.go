@@ -7,8 +7,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
+	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 )
 
@@ -96,5 +99,53 @@ func TestPlainRequestCarriesTheStamp(t *testing.T) {
 	stamps(body, func(ns int64) { got = ns })
 	if len(body) != 256 || got != now.UnixNano() {
 		t.Errorf("%d bytes with stamp %d, want 256 with %d", len(body), got, now.UnixNano())
+	}
+}
+
+// TestManyKeysTopicsAndExpiries: what only the large stores use.
+func TestManyKeysTopicsAndExpiries(t *testing.T) {
+	var expiry expiries
+	if err := expiry.Set("87:2,3:3600"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := newRequest(requestSpec{
+		URL: "http://127.0.0.1:1/v1/topics/t{topic}/events", Mode: "batch", Data: statusData, Size: 512, Batch: 200, Keys: 1_000_000, Topics: 10_000, Expiry: expiry, Run: "r",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.fill(10_007, time.Now())
+	req, body := parse(t, r)
+	if req.URL.Path != "/v1/topics/t00007/events" {
+		t.Errorf("the path is %s", req.URL.Path)
+	}
+	var events []struct {
+		Subject string
+		Expiry  int
+		Data    json.RawMessage
+	}
+	if err := json.Unmarshal(body, &events); err != nil {
+		t.Fatal(err)
+	}
+	expire := map[int]int{}
+	for _, e := range events {
+		expire[e.Expiry]++
+		if len(e.Data) != 512 || len(e.Subject) != len("k999999") {
+			t.Errorf("an event of %d bytes with key %s", len(e.Data), e.Subject)
+		}
+	}
+	if want := map[int]int{0: 20, 2: 174, 3600: 6}; !maps.Equal(expire, want) {
+		t.Errorf("events by expiry are %v, want %v", expire, want)
+	}
+}
+
+// TestReplayCountsBytesUpToTheMarker, however the stream is cut.
+func TestReplayCountsBytesUpToTheMarker(t *testing.T) {
+	const text = ":ok\n\nid: 1\ndata: {}\n\nid: 2\ndata: {}\n\nevent: signalbox.sync\nid: 2\n\n"
+	for _, body := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text))} {
+		r, err := countUntil(body, "\ndata:", "\nevent: signalbox.sync\n", time.Now())
+		if err != nil || r.events != 2 || r.bytes != strings.Index(text, "\nevent:") {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }

@@ -13,6 +13,9 @@ from . import build, servers
 TRIES = 3  # of a disturbed sample
 SAMPLE_SECONDS = 180
 
+# Topics that are made before they are used, by their names in the generator's arguments.
+POLICIES = {"compacted": {"cleanup_policy": "compact"}, "ephemeral": {"durability": "ephemeral"}}
+
 
 def cpu():
     with open("/proc/stat") as f:
@@ -32,6 +35,36 @@ def quiet(patience, noise):
     return False
 
 
+def generate(binaries, server, args, seconds=SAMPLE_SECONDS, values=None):
+    """Runs the generator against a server and returns its result."""
+    values = {"{addr}": server.addr, "{pid}": str(server.process.pid), **(values or {})}
+    filled = []
+    for a in args.split():
+        for name, value in values.items():
+            a = a.replace(name, value)
+        filled.append(a)
+    return generator(binaries, filled, seconds)
+
+
+def generator(binaries, args, seconds=SAMPLE_SECONDS):
+    try:
+        p = subprocess.run([binaries["lg"], *args], capture_output=True, text=True, timeout=seconds, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no result after {seconds} s") from None
+    if p.returncode:
+        raise RuntimeError(p.stderr.strip()[-500:])
+    return json.loads(p.stdout)
+
+
+def make_topics(server, args):
+    """Makes the topics with a policy of their own that a generator's arguments name."""
+    for name, policy in POLICIES.items():
+        if f"/{name}/" in args:
+            r = urllib.request.Request(f"http://{server.addr}/v1/topics/{name}", method="PUT", data=json.dumps(policy).encode(),
+                                       headers={"Content-Type": "application/json"})
+            urllib.request.urlopen(r, timeout=10).close()
+
+
 class Bench:
     def __init__(self, binaries, options):
         self.binaries, self.options = binaries, options
@@ -49,7 +82,7 @@ class Bench:
             self.load(rows)
             for number in range(self.options.rounds):
                 quiet(self.options.patience, self.options.noise)
-                self.disk.append(self.generator(["disk", "-dir", os.path.join(build.OUT, "data")]))
+                self.disk.append(generator(self.binaries, ["disk", "-dir", os.path.join(build.OUT, "data")]))
                 for row in rows:
                     # Each round begins with another server, so that a slow drift of the machine favours none.
                     turn = number % len(row.jobs)
@@ -65,33 +98,30 @@ class Bench:
         return not skipped and servers.KINDS[job.server][0] in self.binaries
 
     def load(self, rows):
+        done = set()  # rows may share what is stored
         for row in rows:
             for job in row.load:
-                if not self.has(job):
+                if not self.has(job) or (job.store, job.args) in done:
                     continue
+                done.add((job.store, job.args))
                 build.note(f"bench: storing events for row {row.number} in {job.server}")
                 try:
                     with servers.Server(job.server, self.binaries, job.store) as s:
-                        if job.server == "ours" and "/compacted/" in job.args:
-                            self.make_compacted(s)
                         self.generate(s, job, 0)
                 except (RuntimeError, OSError) as e:
                     build.note(f"bench: storing failed: {e}")
-
-    @staticmethod
-    def make_compacted(server):
-        r = urllib.request.Request(f"http://{server.addr}/v1/topics/compacted", method="PUT", data=b'{"cleanup_policy":"compact"}',
-                                   headers={"Content-Type": "application/json"})
-        urllib.request.urlopen(r, timeout=10).close()
 
     def sample(self, row, job, number):
         """Keeps the first undisturbed sample of this round, or else the last one, marked."""
         best = None
         for _ in range(TRIES if self.options.patience else 1):
             try:
-                with servers.Server(job.server, self.binaries, job.store) as s:
-                    quiet(self.options.patience, self.options.noise)
-                    best = self.generate(s, job, number)
+                if job.restart:
+                    best = self.restart(job)
+                else:
+                    with servers.Server(job.server, self.binaries, job.store) as s:
+                        quiet(self.options.patience, self.options.noise)
+                        best = self.generate(s, job, number)
             except (RuntimeError, OSError) as e:
                 build.note(f"bench: row {row.number}, {job.name}: {e}")
                 continue
@@ -106,25 +136,20 @@ class Bench:
         build.note(f"bench: round {number + 1}, row {row.number}, {job.name}: {best[row.metric] * row.scale:,.4g}{row.unit}"
                    + (" (disturbed)" if best["disturbed"] else "") + (f" ({best['fault']})" if best["fault"] else ""))
 
-    def generate(self, server, job, number):
-        values = {"{addr}": server.addr, "{pid}": str(server.process.pid)}
-        if "{peak80}" in job.args:
-            values["{peak80}"] = str(self.peak80(number))
-        args = []
-        for a in job.args.split():
-            for name, value in values.items():
-                a = a.replace(name, value)
-            args.append(a)
-        return self.generator(args)
+    def restart(self, job):
+        """Ends a server, after it has published what the job says, and measures how long it takes to be ready again."""
+        with servers.Server(job.server, self.binaries, job.store) as s:
+            generate(self.binaries, s, job.args)
+            if job.restart == "killed":
+                s.kill()
+        quiet(self.options.patience, self.options.noise)
+        with servers.Server(job.server, self.binaries, job.store) as s:
+            return {"bench": "restart", "ms": s.ready_ms}
 
-    def generator(self, args):
-        try:
-            p = subprocess.run([self.binaries["lg"], *args], capture_output=True, text=True, timeout=SAMPLE_SECONDS, stdin=subprocess.DEVNULL)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"no result after {SAMPLE_SECONDS} s") from None
-        if p.returncode:
-            raise RuntimeError(p.stderr.strip()[-500:])
-        return json.loads(p.stdout)
+    def generate(self, server, job, number):
+        make_topics(server, job.args)
+        values = {"{peak80}": str(self.peak80(number))} if "{peak80}" in job.args else None
+        return generate(self.binaries, server, job.args, job.seconds, values)
 
     def peak80(self, number):
         """Row 1's figure of the same round; without it the row cannot be measured."""

@@ -51,7 +51,7 @@ def verdict(row, v, figure):
     def holds(limit):
         return limit is not None and (figure <= limit if row.lower else figure >= limit)
     if v.must is not None and not holds(v.must):
-        return "**missed**" if not row.info else "missed (later milestone)"
+        return "**missed**"
     if holds(v.reach):
         return "reached"
     return "met" if v.must is not None else "not reached"
@@ -102,6 +102,11 @@ def output(*command):
     return p.stdout.strip() if p.returncode == 0 else ""
 
 
+def commit():
+    name = output("git", "rev-parse", "--short", "HEAD") or "no commit"
+    return name + ", changed" if output("git", "status", "--porcelain", "--", ":/") else name
+
+
 def syncs(disk):
     """The disk under every acknowledgement, as it was before each round."""
     def median(name):
@@ -117,11 +122,8 @@ def render(rows, samples, disk, binaries, options):
         missed = missed or m
     everything = [s for per in samples.values() for s in per.values()]
     disturbed = sum(s["disturbed"] for s in everything)
-    commit = output("git", "rev-parse", "--short", "HEAD") or "no commit"
-    if output("git", "status", "--porcelain", "--", ":/"):
-        commit += ", changed"
     head = [
-        f"Signalbox ({commit}) beside nats-server {build.version('nats')}, Centrifugo {build.version('centrifugo')} and the floors of `lg`; "
+        f"Signalbox ({commit()}) beside nats-server {build.version('nats')}, Centrifugo {build.version('centrifugo')} and the floors of `lg`; "
         f"{output('go', 'version').split()[2]}; {machine()}.",
         f"Medians of {options.rounds} interleaved round{'s' if options.rounds > 1 else ''}; ratios within a round; µs: CPU time of the server for one event or delivery. "
         f"{disturbed} of {len(everything)} samples were disturbed by other processes (> {options.noise:g} % of the CPU)"

@@ -16,6 +16,10 @@ class Job:
     args: str
     store: Optional[str] = None
     """A folder of stored events that is loaded once and kept; without it the server begins empty."""
+    seconds: int = 180
+    """After which it is given up."""
+    restart: Optional[str] = None
+    """What is measured is not the run but the restart after it: "stopped" in good order or "killed"."""
 
 
 @dataclass
@@ -40,8 +44,6 @@ class Row:
     scale: float = 1
     load: list[Job] = field(default_factory=list)
     """Runs that fill the stores, once."""
-    info: bool = False
-    """Belongs to a later milestone."""
     check: Callable[[dict], Union[str, None]] = lambda sample: None
     """Says what makes a sample worthless."""
 
@@ -57,7 +59,8 @@ def table(quick):
     t = "-dur 1s -warm 400ms" if quick else "-dur 4s -warm 1s"
     stored = 100_000 if quick else 500_000
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
-            catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t)]
+            catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t),
+            restart(10_000 if quick else 10_000_000), *growth(quick, t)]
 
 
 def publish(number, n, t):
@@ -170,7 +173,7 @@ def replay(stored):
         8, f"replay of {stored:,} events over SSE", "events_s", "/s",
         [read_ours("full", stored, 3), read_nats("nats-pull", "nats-pull", "FULL", stored, 3)],
         [Versus("JetStream, pull consumer", "nats-pull", must=2, reach=3)],
-        load=[load_ours("full", stored), load_nats("FULL", stored, -1)], info=True)
+        load=[load_ours("full", stored), load_nats("FULL", stored, -1)])
 
 
 def idle(readers):
@@ -179,11 +182,52 @@ def idle(readers):
         return Job(j.name, j.server, f"idle -sub {url} -subs {readers} {PID}")
     return Row(
         9, "resident memory per idle SSE connection", "rss_kib_per_conn", " KiB", [job(j) for j in fan_jobs("")],
-        [Versus("limit", must=32, reach=10), Versus("floor: net/http", "floor-fan"), Versus("Centrifugo", "centrifugo")], lower=True, info=True)
+        [Versus("limit", must=32, reach=10), Versus("floor: net/http", "floor-fan"), Versus("Centrifugo", "centrifugo")], lower=True)
 
 
 def echo(t):
     return Row(
-        10, "echo over WebSocket, 256 B, 100/s: publish → the event on the same socket, p50", "p50_us", " ms",
+        10, "echo over WebSocket, 256 B, 100/s, durable: publish → the event on the same socket, p50", "p50_us", " ms",
         [Job("ours", "ours", f"echo -size 256 -rate 100 -url ws://{{addr}}/v1/topics/bench/events?cursor=now {t} {PID}")],
-        [Versus("limit", reach=1)], lower=True, scale=1e-3, info=True)
+        [Versus("limit", reach=1)], lower=True, scale=1e-3)
+
+
+LOAD_SECONDS = 1800
+
+
+def large(events):
+    """A store with that many events on 10,000 keys, which rows share."""
+    return Job("load", "ours", f"pub -mode batch -batch 500 -size 512 -n 4 -keys 10000 -events {events} "
+               '-url http://{addr}/v1/topics/full/events -expect "accepted"', "stored-large", LOAD_SECONDS)
+
+
+def restart(events):
+    more = f'pub -mode binary -size 512 -n 64 -dur 2s -warm 0s -url http://{{addr}}/v1/topics/full/events -expect "accepted" {PID}'
+    return Row(
+        11, f"restart with {events:,} events, killed while events were published: start → ready", "ms", " ms",
+        [Job("ours", "ours", more, "stored-large", restart="killed"), Job("stopped", "ours", more, "stored-large", restart="stopped")],
+        [Versus("limit", must=2000, reach=500), Versus("the same, stopped in good order", "stopped")], lower=True, load=[large(events)])
+
+
+def growth(quick, t):
+    """Four ways to grow, each in a store of its own, beside a broker that is empty but for what the same publisher needs."""
+    scale = 1000 if quick else 1
+    events, keys, topics, cursors = 10_000_000 // scale, 1_000_000 // scale, 10_000 // min(scale, 100), 100_000 // scale
+    one = f'pub -mode binary -size 512 -n 64 {t} -expect "accepted" {PID}'
+    bench, compacted = "-url http://{addr}/v1/topics/bench/events", "-url http://{addr}/v1/topics/compacted/events"
+    spread = f"-url http://{{addr}}/v1/topics/t{{topic}}/events -topics {topics}"
+
+    def row(number, what, grown, empty, load):
+        return Row(number, f"growth: publish as in row 1 with {what}", "events_s", "/s",
+                   [Job("ours", "ours", f"{one} {grown}", load.store), Job("empty", "ours", f"{one} {empty}")],
+                   [Versus("the same on an empty broker", "empty", must=0.9, reach=0.97)], load=[load])
+    return [
+        row(12, f"{events:,} events", "-url http://{addr}/v1/topics/full/events", bench, large(events)),
+        row(13, f"{keys:,} keys in a compacted topic, each publish on another", f"{compacted} -keys {keys}", compacted, Job(
+            "load", "ours", f'pub -mode batch -batch 500 -size 512 -n 4 -keys {keys} -events {keys} {compacted} -expect "accepted"',
+            "stored-keys", LOAD_SECONDS)),
+        row(14, f"{topics:,} topics, each publish to another", spread, bench, Job(
+            "load", "ours", f'pub -mode batch -batch 10 -size 512 -n 16 -events {10 * topics} {spread} -expect "accepted"', "stored-topics", LOAD_SECONDS)),
+        row(15, f"{cursors:,} abandoned cursors on its topic", bench, bench, Job(
+            "load", "ours", f"churn -url http://{{addr}} -topic bench -agents {cursors} -days 0 -n 16 {PID}", "stored-cursors", LOAD_SECONDS)),
+    ]

@@ -69,9 +69,10 @@ KINDS = {
 class Server:
     """One running server. Leaving the with block stops it, and only it."""
 
-    def __init__(self, kind, binaries, store=None):
+    def __init__(self, kind, binaries, store=None, env=None):
         """store names a folder that is kept from one start to the next; without it the server begins empty."""
-        self.kind, self.keep = kind, store is not None
+        self.kind, self.keep, self.env = kind, store is not None, {**os.environ, **(env or {})}
+        self.ready_ms = None  # from the start of the process to its being ready
         _, self.command, self.path = KINDS[kind]
         self.binaries = binaries
         self.folder = os.path.join(build.OUT, "data", store or kind)
@@ -84,14 +85,16 @@ class Server:
         os.makedirs(self.folder, exist_ok=True)
         log = os.path.join(build.OUT, "log", self.kind + ".log")
         os.makedirs(os.path.dirname(log), exist_ok=True)
+        began = time.perf_counter()
         with open(log, "w") as f:
-            self.process = subprocess.Popen(self.command(self.binaries, self.addr, self.folder),
+            self.process = subprocess.Popen(self.command(self.binaries, self.addr, self.folder), env=self.env,
                                             stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             self.wait(log)
         except BaseException:
             self.__exit__()
             raise
+        self.ready_ms = (time.perf_counter() - began) * 1000
         return self
 
     def wait(self, log):
@@ -102,7 +105,7 @@ class Server:
                     raise RuntimeError(f"{self.kind} ended at once: {f.read()[-500:]}")
             if self.ready():
                 return
-            time.sleep(0.05)
+            time.sleep(0.01)
         raise RuntimeError(f"{self.kind} was not ready after {START_SECONDS} s")
 
     def ready(self):
@@ -115,6 +118,11 @@ class Server:
             return True
         except (OSError, urllib.error.URLError):
             return False
+
+    def kill(self):
+        """Ends the server as a crash would."""
+        self.process.kill()
+        self.process.wait()
 
     def __exit__(self, *_):
         self.process.terminate()
