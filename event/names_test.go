@@ -95,6 +95,11 @@ func TestPatternMatch(t *testing.T) {
 				t.Errorf("%q matches %q", c.pattern, topic)
 			}
 		}
+		for _, topic := range append(c.yes, c.no...) {
+			if matches := p.MatchBytes([]byte(topic)); matches != p.Match(topic) || matches && !strings.HasPrefix(topic, p.Beginning()) {
+				t.Errorf("%q and the bytes of %q: %t, beginning %q", c.pattern, topic, matches, p.Beginning())
+			}
+		}
 	}
 	for _, in := range []string{"", "a.", ".a", "a..b", "a*", "*a", "a.>.b", ">.a", "**", ">>", "$*", "$>", "$", "a.$b", "a,b", "a b", "#", "+", strings.Repeat("a", 256)} {
 		_, err := event.ParsePattern(in)

@@ -89,28 +89,47 @@ func ParsePatterns(list string) ([]Pattern, error) {
 // Match reports whether the pattern selects topic. A wildcard in the first
 // place does not select topics of the broker: who asks for everything means
 // everybody's events, not the broker's own.
-func (p Pattern) Match(topic string) bool {
+func (p Pattern) Match(topic string) bool { return match(p, topic) }
+
+// MatchBytes is [Pattern.Match] for a topic in somebody's buffer.
+func (p Pattern) MatchBytes(topic []byte) bool { return match(p, topic) }
+
+func match[T string | []byte](p Pattern, topic T) bool {
 	if !p.wild {
-		return p.text == topic && topic != ""
+		return p.text == string(topic) && len(topic) > 0
 	}
-	if ReservedTopic(topic) && !ReservedTopic(p.text) {
+	if len(topic) == 0 || topic[0] == '$' && !ReservedTopic(p.text) {
 		return false
 	}
 	pattern := p.text
 	for {
 		want, patternRest, patternMore := strings.Cut(pattern, ".")
 		if want == ">" {
-			return topic != ""
+			return len(topic) > 0
 		}
-		have, topicRest, topicMore := strings.Cut(topic, ".")
-		if want != have && (want != "*" || have == "") || patternMore != topicMore {
+		end := 0
+		for end < len(topic) && topic[end] != '.' {
+			end++
+		}
+		topicMore := end < len(topic)
+		if want != string(topic[:end]) && (want != "*" || end == 0) || patternMore != topicMore {
 			return false
 		}
 		if !patternMore {
 			return true
 		}
-		pattern, topic = patternRest, topicRest
+		pattern, topic = patternRest, topic[end+1:]
 	}
+}
+
+// Beginning returns what every topic that the pattern selects begins with: the
+// tokens before the first wildcard, with the dot behind them.
+func (p Pattern) Beginning() string {
+	if !p.wild {
+		return p.text
+	}
+	at := strings.IndexAny(p.text, "*>")
+	return p.text[:at]
 }
 
 // Exact returns the one topic that a pattern without wildcards selects.

@@ -104,20 +104,22 @@ const (
 	opPrefix
 	opSuffix
 	opSQL
+	opTopics
 	opAll
 	opAny
 	opNot
 )
 
-var opNames = [...]string{"exact", "prefix", "suffix", "sql", "all", "any", "not"}
+var opNames = [...]string{"exact", "prefix", "suffix", "sql", "topics", "all", "any", "not"}
 
 // part is a node of a filter.
 type part struct {
 	op    op
 	kids  []*part // of all, any and not
 	name  string  // of the attribute, for exact, prefix and suffix
-	value string  // of the attribute
+	value string  // of the attribute; of topics the list of patterns
 	sql   *cesql.Expression
+	on    []event.Pattern // of topics
 }
 
 // normal returns the part without what makes no difference: all in all, any in
@@ -167,6 +169,8 @@ func (p *part) appendTo(dst []byte) []byte {
 		return strconv.AppendQuote(append(dst, ' '), p.sql.Canonical())
 	case opExact, opPrefix, opSuffix:
 		return strconv.AppendQuote(append(append(append(dst, ' '), p.name...), ' '), p.value)
+	case opTopics:
+		return append(append(dst, ' '), p.value...)
 	}
 	dst = append(dst, '(')
 	for i, k := range p.kids {
@@ -186,6 +190,8 @@ func (p *part) compile() predicate {
 		return p.compileText(bytes.HasPrefix)
 	case opSuffix:
 		return p.compileText(bytes.HasSuffix)
+	case opTopics:
+		return p.compileTopics()
 	case opSQL:
 		x := p.sql
 		return func(m *Machine, e *cesql.Event) bool {
@@ -243,6 +249,8 @@ func (p *part) covers() (covers []cesql.Cover) {
 		}
 	case opSQL:
 		return p.sql.Covers(covered...)
+	case opTopics:
+		return p.coverTopics()
 	case opAll:
 		touched := false
 		for _, k := range p.kids {
