@@ -3,6 +3,7 @@
 package cesql_test
 
 import (
+	"strings"
 	"testing"
 
 	"signalbox/internal/cesql"
@@ -60,5 +61,23 @@ func BenchmarkParse(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		mustParse(b, benchExpression)
+	}
+}
+
+// BenchmarkExplainHostile explains about the costliest expression that is
+// accepted: a part is evaluated once, however deep it lies.
+func BenchmarkExplainHostile(b *testing.B) {
+	deep := `LENGTH(CONCAT(data.blob, data.blob)) > 0`
+	for range 26 {
+		deep = "NOT (" + deep + ")"
+	}
+	text := deep
+	for len(text)+len(deep) < cesql.MaxBytes && strings.Count(text, "CONCAT") < cesql.MaxCalls/2 {
+		text += " AND " + deep
+	}
+	e := newEvent(attrs{}, `{"blob":"`+strings.Repeat("x", 30_000)+`"}`)
+	x, m := mustParse(b, text), &cesql.Machine{}
+	for b.Loop() {
+		m.Explain(x, e)
 	}
 }

@@ -32,6 +32,12 @@ func compileValue(n *node) valueFunc {
 		return func(m *Machine) Value { return m.at(pt) }
 	case opCall:
 		return compileCall(n)
+	case opGiven:
+		v, errors := n.value, n.errors
+		return func(m *Machine) Value {
+			m.errors |= errors
+			return v
+		}
 	}
 	if n.kind == Integer {
 		f := compileInteger(n)

@@ -52,42 +52,46 @@ func (n *node) join() join {
 // Explain evaluates an expression and each of its parts that was reached, down
 // to what is compared with what. Parts that are literals are left out.
 func (m *Machine) Explain(x *Expression, e *Event) Step {
-	s, _ := m.explain(x, e, x.root)
+	m.begin(x, e)
+	s, _ := m.explain(x.root)
 	return s
 }
 
 // explain evaluates a part by itself, which gives what it gave within the whole:
-// expressions have no side effects (1). It returns, too, what the part is to an
-// operator of Booleans.
-func (m *Machine) explain(x *Expression, e *Event, n *node) (s Step, truth bool) {
+// expressions have no side effects (1). Each node is evaluated once: to what is
+// above it, it is given as what it came to. The machine keeps what paths lead to,
+// and its texts, until the end.
+func (m *Machine) explain(n *node) (s Step, given *node) {
 	s = Step{Clause: string(appendNode(nil, n, bindLogic)), Reached: true, joined: n.join()}
 	if n.any() {
 		s.Value = "several values"
-		return s, false
+		return s, n
 	}
-	part := &Expression{paths: x.paths, eval: compileValue(n)}
-	m.begin(part, e)
-	v := part.eval(m)
-	s.Errors = m.errors
-	s.Value = v.String()
-	s.Passes = v.kind == Boolean && v.num != 0 && m.errors == 0
-	truth = m.errors == 0 && m.toBoolean(v)
-	s.truth = truth
+	whole := *n
+	whole.kids = append([]*node(nil), n.kids...)
 	value, over := false, false
 	for i, k := range n.kids {
 		var p Step
-		var is bool
 		decided := n.op == opLogic && i > 0 && n.joins[i-1] != logicXor && value == (n.joins[i-1] == logicOr)
 		if over || decided {
 			p = Step{Clause: string(appendNode(nil, k, bindLogic))}
 		} else {
-			p, is = m.explain(x, e, k)
+			p, whole.kids[i] = m.explain(k)
 			over = p.Errors != 0
-			value = is != (n.op == opLogic && i > 0 && n.joins[i-1] == logicXor && value)
+			value = p.truth != (n.op == opLogic && i > 0 && n.joins[i-1] == logicXor && value)
 		}
 		if k.op != opLiteral {
 			s.Parts = append(s.Parts, p)
 		}
 	}
-	return s, truth
+	m.errors, m.stack = 0, m.stack[:0]
+	v := compileValue(&whole)(m)
+	s.Errors = m.errors
+	s.Value = v.String()
+	s.Passes = v.kind == Boolean && v.num != 0 && m.errors == 0
+	s.truth = m.errors == 0 && m.toBoolean(v)
+	if n.op == opLiteral {
+		return s, n
+	}
+	return s, &node{op: opGiven, kind: n.kind, value: v, errors: s.Errors}
 }

@@ -27,6 +27,7 @@ const (
 	opGreaterOrEqual
 	opLogic // AND, OR and XOR in a row
 	opCall
+	opGiven // what a node came to, in place of it; made by Explain
 )
 
 var operatorNames = [...]string{
@@ -96,6 +97,7 @@ type node struct {
 	joins   []logic   // opLogic: one less than kids
 	name    string    // opCall, in upper case
 	call    *overload // opCall; nil if there is no such function
+	errors  Errors    // opGiven
 }
 
 // any reports whether the node is a path with [*], which is not one value.
