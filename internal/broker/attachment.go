@@ -126,15 +126,10 @@ func (a *Attachment) Close() {
 	a.b.deliveries.leave(a.id, a.session)
 }
 
-func (a *Attachment) count(v verdictOn) {
-	switch v {
-	case selected:
-		a.session.matched.Add(1)
-		return
-	case failed:
-		a.session.failed.Add(1)
-	}
-	a.session.dropped.Add(1)
+func (a *Attachment) count(c dispatch.Counts) {
+	a.session.matched.Add(c.Matched)
+	a.session.dropped.Add(c.Dropped)
+	a.session.failed.Add(c.Failed)
 }
 
 // Acknowledge moves a stream's cursor forward: its client has everything up to it.
@@ -158,19 +153,15 @@ func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id strin
 	return b.cursorOf(&state), err
 }
 
-// specOf is what a subscription reads. Counted is told what became of each event.
-func (b *Broker) specOf(d *event.Subscription, s *store.SubscriptionState, counted func(verdictOn)) (dispatch.Spec, error) {
+// specOf is what a subscription reads. Counted is told what became of the events.
+func (b *Broker) specOf(d *event.Subscription, s *store.SubscriptionState, counted func(dispatch.Counts)) (dispatch.Spec, error) {
 	cursor := b.cursorOf(s)
-	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Durable: true, Start: dispatch.Start{Cursor: &cursor, Exact: true}}
+	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Durable: true, Counted: counted, Start: dispatch.Start{Cursor: &cursor, Exact: true}}
 	if s.Since != 0 {
 		spec.Since = time.UnixMilli(s.Since)
 	}
-	selects, err := b.selector(d)
-	spec.Match = func(json []byte) bool {
-		verdict := selects.on(json)
-		counted(verdict)
-		return verdict == selected
-	}
+	var err error
+	spec.Filter, err = b.selected(d)
 	return spec, err
 }
 

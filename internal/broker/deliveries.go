@@ -9,7 +9,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
-	"signalbox/internal/eventlog"
 	"signalbox/internal/projector"
 )
 
@@ -43,7 +42,7 @@ type session struct {
 	// The reader of the last hand-out; owned by whoever has the turn.
 	reader *dispatch.Reader
 	filter string // what the reader was opened for
-	passed eventlog.Counts
+	passed dispatch.Counts
 
 	matched, dropped, failed atomic.Uint64 // by a stream, not yet stored
 }
@@ -52,16 +51,8 @@ func newDeliveries() *deliveries {
 	return &deliveries{sessions: map[string]*session{}, calls: map[string]attention{}, wake: make(chan struct{}, 1)}
 }
 
-// count is told by the reader what became of an event.
-func (s *session) count(v verdictOn) {
-	switch v {
-	case selected:
-		return
-	case failed:
-		s.passed.Errors++
-	}
-	s.passed.Dropped++
-}
+// count is told by the reader what became of the events of a window.
+func (s *session) count(c dispatch.Counts) { s.passed = c }
 
 // enter returns the session of a subscription, for one more user.
 func (d *deliveries) enter(id string) *session {

@@ -310,7 +310,7 @@ func (pl *plan) read(ctx context.Context) error {
 	pl.locked, pl.parked = map[[16]byte]bool{}, int(pl.state.Parked)
 	bytes := 0
 	for began := time.Now(); room > 0 && len(pl.hand.Events) < candidatesMax && bytes < fetchBytes; {
-		pl.s.passed = eventlog.Counts{}
+		pl.s.passed = dispatch.Counts{}
 		window, err := reader.Poll(dispatch.Limit{Events: room, Bytes: fetchBytes})
 		if err != nil {
 			pl.closeReader()
@@ -333,7 +333,7 @@ func (pl *plan) read(ctx context.Context) error {
 		}
 		// What is told apart within a window only is counted behind it.
 		pl.counts.Dropped += pl.s.passed.Dropped
-		pl.counts.Errors += pl.s.passed.Errors
+		pl.counts.Errors += pl.s.passed.Failed
 		pl.hand.To = eventlog.Place{Cursor: window.Cursor.Position, Began: window.Cursor.Began, Since: pl.state.Since}
 		if window.CaughtUp {
 			break

@@ -3,85 +3,23 @@
 package broker
 
 import (
-	"slices"
 	"sync"
 
 	"signalbox/event"
 	"signalbox/internal/filter"
 )
 
-// selector says of each event whether a subscription selects it. It belongs to
-// one goroutine.
-type selector struct {
-	source  string
-	types   []string
-	filter  *filter.Filter // nil: everything
-	machine filter.Machine
-	record  filter.Record
-	compact func(topic string) bool
-}
-
-// verdictOn is what became of an event.
-type verdictOn uint8
-
-const (
-	selected verdictOn = iota
-	dropped
-	failed // dropped, and the filter met an error
-)
-
-// selector makes one for a document that was checked when it was stored.
-func (b *Broker) selector(d *event.Subscription) (*selector, error) {
-	s := &selector{source: d.Source, types: d.Types}
-	s.compact = func(topic string) bool {
-		t, err := b.dispatch.Topic(topic)
-		return err == nil && t.Policy.Compacts()
-	}
+// selected returns the filter of what a subscription selects: by its source, its
+// types and its filters. It is nil if that is everything.
+func (b *Broker) selected(d *event.Subscription) (*filter.Filter, error) {
 	if d.Filters == nil {
-		return s, nil
+		return filter.Narrow(nil, d.Source, d.Types), nil
 	}
-	var err error
-	s.filter, err = b.filters.get(string(d.Filters))
-	return s, err
-}
-
-// on applies source, types and filters to an event as it is delivered.
-func (s *selector) on(json []byte) verdictOn {
-	if s.source != "" {
-		if have, _ := event.LookupJSON(json, "source"); have != s.source {
-			return dropped
-		}
+	f, err := b.filters.get(string(d.Filters))
+	if err != nil {
+		return nil, err
 	}
-	if len(s.types) > 0 {
-		if have, _ := event.LookupJSON(json, "type"); !slices.Contains(s.types, have) {
-			return dropped
-		}
-	}
-	if s.filter == nil {
-		return selected
-	}
-	s.record.FillDelivered(json)
-	if s.machine.Match(s.filter, s.record.Event()) {
-		return selected
-	}
-	// A tombstone has no data that a filter could ask about: who filters on it
-	// has to learn that the key is gone.
-	if s.machine.TouchedData() && s.removes(json) {
-		return selected
-	}
-	if s.machine.Errors() != 0 {
-		return failed
-	}
-	return dropped
-}
-
-// removes reports whether an event removes its key.
-func (s *selector) removes(json []byte) bool {
-	if event.HasMember(json, "data", "data_base64", "dataref") {
-		return false
-	}
-	topic, _ := event.LookupJSON(json, "topic")
-	return s.compact(topic)
+	return filter.Narrow(f, d.Source, d.Types), nil
 }
 
 // compiledMax bounds the filters that are kept compiled. Subscriptions with the

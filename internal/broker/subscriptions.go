@@ -243,7 +243,7 @@ func (b *Broker) checkSubscription(d *event.Subscription) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	_, err := b.selector(d)
+	_, err := b.selected(d)
 	return err
 }
 

@@ -40,11 +40,11 @@ type Dispatch struct {
 	topics map[string]*view    // guarded by mu
 	tail   tail                // guarded by mu
 	groups map[string]*group   // by their patterns; guarded by mu
-	wild   []*group            // those with a pattern that has wildcards; guarded by mu
+	wild   map[string][]*group // by the beginnings of their patterns with wildcards; guarded by mu
 	exact  map[string][]*group // by topic name; guarded by mu
-	sieves map[string]*sieve   // by the canonical form of their filter; guarded by mu
 	totals totals              // guarded by mu
 
+	sorter  sorter
 	readers readers
 }
 
@@ -86,8 +86,9 @@ func New(o Options) *Dispatch {
 		hub: newHub(o.Held, o.MaxDriftMillis, &o.Metrics.Ephemeral), boot: o.Boot,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
-		groups: map[string]*group{}, exact: map[string][]*group{}, sieves: map[string]*sieve{},
+		groups: map[string]*group{}, exact: map[string][]*group{}, wild: map[string][]*group{},
 	}
+	d.sorter = newSorter(d.head)
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
 	}
@@ -115,6 +116,9 @@ func (d *Dispatch) Advance(out *projector.Output) {
 	}
 	d.space, d.head = out.Space, out.Space.Position
 	d.wake(out.Applied)
+	if len(out.Applied) > 0 {
+		d.sortSoon()
+	}
 }
 
 // viewOf returns the view of an event's topic. One that the same commit deleted

@@ -14,3 +14,21 @@ func (d *Dispatch) Held() (slots, due, bytes, boards int) {
 	}
 	return slots, len(h.due), h.bytes, boards
 }
+
+// Sieves returns how many different filters readers have on their topics.
+func (d *Dispatch) Sieves() int {
+	d.sorter.mu.Lock()
+	defer d.sorter.mu.Unlock()
+	return len(d.sorter.sieves)
+}
+
+// HoldSorter has nobody match events by itself any more.
+func (d *Dispatch) HoldSorter() { d.sorter.running.Store(true) }
+
+// Sort matches what was not matched yet, as the sorter's goroutine does.
+func (d *Dispatch) Sort() {
+	head := d.Head().Position
+	d.sorter.mu.Lock()
+	defer d.sorter.mu.Unlock()
+	d.sortTo(head)
+}

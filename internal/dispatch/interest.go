@@ -18,6 +18,8 @@ type group struct {
 	last     atomic.Uint64 // position of the last event on their topics
 	views    []*view       // that match; replaced, never changed in place; guarded by Dispatch.mu
 	readers  int           // guarded by Dispatch.mu
+	seen     uint64        // events on their topics that were sorted; guarded by sorter.mu
+	counted  uint64        // position of the last of these; guarded by sorter.mu
 	stirred  bool          // to be woken at the end of this commit; guarded by Dispatch.mu
 	changed  chan struct{} // closed and replaced when there is something to read; guarded by Dispatch.mu
 
@@ -48,18 +50,28 @@ func (d *Dispatch) join(patterns []event.Pattern) *group {
 	return g
 }
 
-// index is called with mu held.
+// index is called with mu held. Groups with wildcards are found by what the
+// topics begin with, so that the cost of an event does not grow with them.
 func (d *Dispatch) index(g *group) {
-	wild := false
 	for _, p := range g.patterns {
 		if name, exact := p.Exact(); exact {
 			d.exact[name] = append(d.exact[name], g)
 		} else {
-			wild = true
+			d.wild[p.Beginning()] = append(d.wild[p.Beginning()], g)
 		}
 	}
-	if wild {
-		d.wild = append(d.wild, g)
+}
+
+// unindex is called with mu held.
+func (d *Dispatch) unindex(g *group) {
+	for _, p := range g.patterns {
+		list, name := d.exact, p.String()
+		if _, exact := p.Exact(); !exact {
+			list, name = d.wild, p.Beginning()
+		}
+		if list[name] = without(list[name], g); len(list[name]) == 0 {
+			delete(list, name)
+		}
 	}
 }
 
@@ -72,14 +84,7 @@ func (d *Dispatch) leave(g *group) {
 		return
 	}
 	delete(d.groups, g.key)
-	d.wild = without(d.wild, g)
-	for _, p := range g.patterns {
-		if name, exact := p.Exact(); exact {
-			if d.exact[name] = without(d.exact[name], g); len(d.exact[name]) == 0 {
-				delete(d.exact, name)
-			}
-		}
-	}
+	d.unindex(g)
 }
 
 func without(groups []*group, g *group) []*group {
@@ -111,10 +116,17 @@ func (d *Dispatch) adopt(v *view) {
 // twice. It is called with mu held.
 func (d *Dispatch) interested(topic string) []*group {
 	found := d.exact[topic]
-	for _, g := range d.wild {
-		if matches(g.patterns, topic) {
-			found = append(found[:len(found):len(found)], g)
+	for end := 0; len(d.wild) > 0; {
+		for _, g := range d.wild[topic[:end]] {
+			if matches(g.patterns, topic) {
+				found = append(found[:len(found):len(found)], g)
+			}
 		}
+		dot := strings.IndexByte(topic[end:], '.')
+		if dot < 0 {
+			break
+		}
+		end += dot + 1
 	}
 	return found
 }

@@ -51,6 +51,7 @@ func (d *Dispatch) Place(topic string, entries []eventlog.Entry, nowMillis int64
 		d.mu.Lock()
 		d.wakeTopic(topic)
 		d.mu.Unlock()
+		d.offer(events)
 	}
 	return placed, at, err
 }
@@ -76,6 +77,7 @@ func (d *Dispatch) settle(v *view) {
 	}
 	d.regroup(v.name)
 	d.wakeTopic(v.name)
+	d.stirAll()
 }
 
 // regroup finds the ephemeral topics of the groups that match a topic. It is

@@ -47,15 +47,24 @@ func (r *Reader) pollLog(limit Limit) (Window, error) {
 		d.mu.RUnlock()
 		return r.window(head, true), nil
 	}
-	if r.cursor+1 < d.tail.oldest {
+	if r.sieve != nil {
+		d.mu.RUnlock()
+		if window, ok := r.pollSieve(limit); ok {
+			return window, nil
+		}
+		d.mu.RLock()
+		head = d.head
+	}
+	to, most := head, limit.Events
+	if r.sieve != nil { // from there on the sorter knows
+		to, most = min(head, r.sifted.at), max(most, candidatesMin)
+	}
+	if r.cursor+1 < d.tail.oldest || r.cursor >= to {
 		d.mu.RUnlock()
 		return r.pollStore(limit)
 	}
-	end, bytes, most := r.cursor, 0, limit.Events
-	if r.sieve != nil {
-		most = max(most, candidatesMin)
-	}
-	for end < head && len(r.items) < most && bytes < limit.Bytes {
+	end, bytes := r.cursor, 0
+	for end < to && len(r.items) < most && bytes < limit.Bytes {
 		end++
 		i := d.tail.at(end)
 		if !r.selects(i.view) {
@@ -76,14 +85,19 @@ func (r *Reader) pollLog(limit Limit) (Window, error) {
 	if r.sieve != nil {
 		end = r.choose(limit, end) // without the lock, which holds up apply
 	}
+	r.deliverItems()
+	return r.window(end, end == head), nil
+}
+
+// deliverItems makes the window of the items that were taken from the tail.
+func (r *Reader) deliverItems() {
 	for _, i := range r.items {
 		if i.Position < r.began { // the shared frame has another cursor
 			r.out = append(r.out, deliver(r.at(i.Position), &i.Applied))
 			continue
 		}
-		r.out = append(r.out, *i.frame(d))
+		r.out = append(r.out, *i.frame(r.d))
 	}
-	return r.window(end, end == head), nil
 }
 
 // Release lets go of the last window before the next Poll does.
@@ -102,9 +116,11 @@ func (r *Reader) window(end uint64, caughtUp bool) Window {
 	r.cursor = max(r.cursor, end)
 	r.reached.Store(r.cursor)
 	w := Window{Cursor: r.at(r.cursor), CaughtUp: caughtUp}
-	if r.spec.Match != nil {
-		r.out = slices.DeleteFunc(r.out, func(d Delivery) bool { return !r.spec.Match(d.JSON()) })
+	if r.spec.Counted != nil {
+		r.count.Matched = uint64(len(r.out))
+		r.spec.Counted(r.count)
 	}
+	r.count = Counts{}
 	if !r.spec.Select.All() {
 		for i := range r.out {
 			r.out[i] = r.shape(&r.out[i])
@@ -207,7 +223,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 			return scanned < scannedMax
 		}
 		e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
-		if r.sieve != nil && !v.passes(r.sieve.filter, &e) {
+		if r.sieve != nil && !r.passes(v, &e) {
 			return scanned < scannedMax
 		}
 		arena = r.keep(arena, &e)

@@ -37,12 +37,18 @@ type Spec struct {
 	Patterns []event.Pattern // at least one
 	Start    Start
 	View     string
-	Filter   *filter.Filter         // nil: everything
-	Live     Mark                   // where to begin on ephemeral topics
-	Durable  bool                   // nothing of ephemeral topics, which have no cursor
-	Since    time.Time              // skip what was applied before
-	Match    func(json []byte) bool // which events are delivered; nil: all
-	Select   event.Selection        // what of them is delivered
+	Filter   *filter.Filter  // nil: everything
+	Live     Mark            // where to begin on ephemeral topics
+	Durable  bool            // nothing of ephemeral topics, which have no cursor
+	Since    time.Time       // skip what was applied before
+	Counted  func(Counts)    // is told of each window with a filter; may be nil
+	Select   event.Selection // what of the events is delivered
+}
+
+// Counts say what a filter made of the events of a window.
+type Counts struct {
+	Matched, Dropped uint64
+	Failed           uint64 // of those that were dropped: the filter met an error
 }
 
 // Limit bounds one window. A window holds at least one event, if there is one.
@@ -76,11 +82,14 @@ type Reader struct {
 	since  int64  // skip what was applied before this log time
 	began  uint64 // removals up to here took nothing from this reader
 	spot   spot   // on ephemeral topics
+	sifted sifted // with a filter
+	count  Counts // of the window that is being taken
 
 	reached atomic.Uint64 // a copy of cursor that others may look at
 
 	known map[*view]bool // whether a view matches; nil for a single topic
 	items []*item        // scratch
+	hits  []hit          // scratch
 	held  []*held        // scratch
 	out   []Delivery     // valid until the next Poll
 	arena *[]byte        // of frames read from the store
@@ -90,7 +99,7 @@ type Reader struct {
 // cursor_unknown, cursor_invalid or view_invalid. A topic that does not exist
 // yet is an empty stream. The reader must be closed.
 func (d *Dispatch) Open(spec Spec) (*Reader, error) {
-	r := &Reader{d: d, spec: spec}
+	r := &Reader{d: d, spec: spec, sifted: sifted{epoch: -1}}
 	name, exact := spec.Patterns[0].Exact()
 	if exact && len(spec.Patterns) == 1 {
 		r.topic = name
@@ -107,7 +116,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 		d.leave(r.group)
 		return nil, err
 	}
-	r.sieve = d.sift(spec.Filter)
+	r.sieve = d.sift(r.group, spec.Filter)
 	r.reached.Store(r.cursor)
 	d.readers.enter(r)
 	return r, nil
@@ -135,8 +144,12 @@ func (r *Reader) at(position uint64) event.Cursor {
 }
 
 // Changed returns a channel that is closed when something on the reader's
-// topics becomes durable. Take it before the Poll that finds nothing.
+// topics becomes durable that passes its filter, and from time to time for
+// nothing. Take it before the Poll that finds nothing.
 func (r *Reader) Changed() <-chan struct{} {
+	if r.sieve != nil {
+		return r.d.changes(r.sieve)
+	}
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
 	return r.group.changed

@@ -36,6 +36,7 @@ type seam struct {
 type follower struct {
 	list   string
 	view   string
+	keys   string // of these keys only, by a filter; "": of all
 	since  int64
 	reader *dispatch.Reader
 	cursor event.Cursor
@@ -271,6 +272,7 @@ func (s *seam) openReader(t *rapid.T) {
 		view: rapid.SampledFrom([]string{"", "", dispatch.ViewHistory}).Draw(t, "view"),
 		fold: map[string]uint64{}, missed: map[string]uint64{},
 	}
+	f.keys = rapid.SampledFrom([]string{"", "", "k", "lm", "x"}).Draw(t, "keys")
 	var start dispatch.Start
 	switch rapid.IntRange(0, 3).Draw(t, "start") {
 	case 0:
@@ -281,10 +283,24 @@ func (s *seam) openReader(t *rapid.T) {
 	default:
 		f.all = true
 	}
-	f.reader = s.mustOpen(f.list, start, f.view)
+	var err error
+	if f.reader, err = s.openFollower(t, f, start); err != nil {
+		t.Fatal(err)
+	}
 	f.cursor = f.reader.Cursor()
 	s.readers = append(s.readers, f)
 }
+
+func (s *seam) openFollower(t *rapid.T, f *follower, start dispatch.Start) (*dispatch.Reader, error) {
+	spec := dispatch.Spec{Patterns: patterns(t, f.list), Start: start, View: f.view}
+	if f.keys != "" {
+		spec.Filter = mustFilter(t, "partitionkey IN ('"+strings.Join(strings.Split(f.keys, ""), "', '")+"')")
+	}
+	return s.dispatch.Open(spec)
+}
+
+// passes says whether the follower's filter lets a key pass.
+func (f *follower) passes(key string) bool { return f.keys == "" || strings.Contains(f.keys, key) }
 
 func (s *seam) pick(t *rapid.T) *follower {
 	if len(s.readers) == 0 {
@@ -322,7 +338,7 @@ func (s *seam) resume(t *rapid.T, f *follower) {
 		cursor.Incarnation = ""
 	}
 	var err error
-	f.reader, err = s.dispatch.Open(dispatch.Spec{Patterns: patterns(t, f.list), Start: dispatch.Start{Cursor: &cursor}, View: f.view})
+	f.reader, err = s.openFollower(t, f, dispatch.Start{Cursor: &cursor})
 	if err != nil {
 		s.reset(t, f, err)
 		return
@@ -359,13 +375,15 @@ func (s *seam) reset(t *rapid.T, f *follower, cause error) {
 			break
 		}
 		e := s.events[decode(t, &d).Position]
-		if s.matches(t, f, e.Topic) {
+		if s.matches(t, f, e.Topic) && f.passes(e.Key) {
 			f.fold[e.Topic+" "+e.Key] = e.Position
 		}
 	}
 	f.cursor = state.Cursor()
 	cursor := state.Cursor()
-	f.reader = s.mustOpen(f.list, dispatch.Start{Cursor: &cursor}, f.view)
+	if f.reader, err = s.openFollower(t, f, dispatch.Start{Cursor: &cursor}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func (s *seam) matches(t *rapid.T, f *follower, topic string) bool {
@@ -433,7 +451,7 @@ func (s *seam) poll(t *rapid.T, f *follower, limit dispatch.Limit) (caughtUp boo
 // deliverable says whether a reader that passes the position now must get it.
 func (s *seam) deliverable(t *rapid.T, f *follower, e *projector.Applied) bool {
 	topic, ok := s.topic(e.Topic)
-	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since {
+	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since || !f.passes(keyOf(e)) {
 		return false
 	}
 	if s.expired(e) {
@@ -443,6 +461,13 @@ func (s *seam) deliverable(t *rapid.T, f *follower, e *projector.Applied) bool {
 		return true
 	}
 	return s.rows[e.Topic+" "+e.Key].Position == e.Position || f.view == dispatch.ViewHistory && s.kept[e.Position]
+}
+
+// keyOf is the event's key, which an event of a topic that is not compacted has
+// among its members only.
+func keyOf(e *projector.Applied) string {
+	key, _ := event.LookupJSON(append([]byte("{"), e.Members...), "partitionkey")
+	return key
 }
 
 func (s *seam) expired(e *projector.Applied) bool {
@@ -482,7 +507,7 @@ func (s *seam) deliver(t *rapid.T, f *follower, position uint64, d delivered) {
 func (s *seam) inHistory(t *rapid.T, f *follower, e *projector.Applied) bool {
 	topic, ok := s.topic(e.Topic)
 	if !ok || topic.Number != e.Number || e.Position <= topic.RetiredTo || !s.matches(t, f, e.Topic) || e.LogMillis < f.since ||
-		s.expired(e) || !topic.Policy.Compacts() {
+		s.expired(e) || !topic.Policy.Compacts() || !f.passes(keyOf(e)) {
 		return false
 	}
 	if e.Position+uint64(s.tailEvents) <= s.projector.Space().Position {
@@ -499,8 +524,8 @@ func (s *seam) inHistory(t *rapid.T, f *follower, e *projector.Applied) bool {
 func (s *seam) checkFold(t *rapid.T, f *follower) {
 	held := maps.Clone(f.fold)
 	for name, row := range s.rows {
-		topic, _, _ := strings.Cut(name, " ")
-		if !s.matches(t, f, topic) || !row.Live(max(s.now, s.projector.Space().LogMillis)) {
+		topic, key, _ := strings.Cut(name, " ")
+		if !s.matches(t, f, topic) || !f.passes(key) || !row.Live(max(s.now, s.projector.Space().LogMillis)) {
 			continue
 		}
 		if held[name] != row.Position {

@@ -3,31 +3,105 @@
 package dispatch
 
 import (
+	"sort"
 	"sync"
-	"sync/atomic"
 
 	"signalbox/internal/filter"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
 
-// sieve is one filter and all readers that have it, however they spell it. What
-// it lets pass is evaluated once for each event while the readers are live: the
-// first to ask notes the verdict for the others.
+// sieve is one filter on the topics of one group, and all readers that have it,
+// however they spell it. It knows what of the recent events passes. All fields
+// but the first three are guarded by sorter.mu.
 type sieve struct {
-	filter   *filter.Filter
-	readers  int                      // guarded by Dispatch.mu
-	verdicts atomic.Pointer[verdicts] // nil until there is a second reader
+	group  *group
+	filter *filter.Filter // of the readers
+	index  *filter.Filter // with the topics, as it is in the index
+
+	readers int
+	place   int           // in sorter.order
+	hits    []hit         // what passes after from, in order
+	from    uint64        // what passes up to here is not known
+	asked   uint64        // how far a reader came at last
+	epoch   int           // counts the times that from was moved past unsorted events
+	failed  uint64        // events in which the filter met an error
+	changed chan struct{} // closed when something passes; nil: nobody waits
 }
 
-// verdicts has a place for each position, which a later one takes over: the
-// position and, in the lowest bit, whether its event passes.
-type verdicts [1024]atomic.Uint64
+// hit is an event that passes.
+type hit struct {
+	position     uint64
+	seen, failed uint64 // of the group and of the sieve, with this event
+}
 
-// candidatesMin is how many events of the tail a reader with a filter looks at
-// in one window, though it may be given fewer. It bounds the time of a poll, and
-// keeps one that wants a single event from taking the lock for each that it
-// passes over.
+func (sv *sieve) wake() {
+	if sv.changed != nil {
+		close(sv.changed)
+		sv.changed = nil
+	}
+}
+
+// sift returns the sieve of a filter on a group's topics, for one more reader;
+// nil for no filter.
+func (d *Dispatch) sift(g *group, f *filter.Filter) *sieve {
+	if f == nil {
+		return nil
+	}
+	index := filter.On(g.patterns, f)
+	s := &d.sorter
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sv := s.sieves[index.Canonical()]
+	if sv == nil {
+		if len(s.order) == 0 { // nothing was sorted while there was none
+			s.to = d.Head().Position
+		}
+		sv = &sieve{group: g, filter: f, index: index, from: s.to, asked: s.to, place: len(s.order)}
+		s.sieves[index.Canonical()] = sv
+		s.order = append(s.order, sv)
+		s.index.Add(index, sv)
+		s.sifting.Add(1)
+	}
+	sv.readers++
+	return sv
+}
+
+// unsift takes a reader from its sieve, and drops the sieve after the last.
+func (d *Dispatch) unsift(sv *sieve) {
+	if sv == nil {
+		return
+	}
+	s := &d.sorter
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sv.readers--; sv.readers > 0 {
+		return
+	}
+	delete(s.sieves, sv.index.Canonical())
+	s.index.Remove(sv.index, sv)
+	s.hits -= len(sv.hits)
+	last := len(s.order) - 1
+	s.order[sv.place] = s.order[last]
+	s.order[sv.place].place = sv.place
+	s.order = s.order[:last]
+	s.sifting.Add(-1)
+}
+
+// changes returns a channel that is closed when something passes.
+func (d *Dispatch) changes(sv *sieve) <-chan struct{} {
+	d.sorter.mu.Lock()
+	defer d.sorter.mu.Unlock()
+	if sv.changed == nil {
+		sv.changed = make(chan struct{})
+	}
+	return sv.changed
+}
+
+// candidatesMin is how many events of the tail a reader looks at in one window,
+// where it has to evaluate its filter itself, though it may be given fewer. It
+// bounds the time of a poll, and keeps one that wants a single event from taking
+// the lock for each that it passes over.
 const candidatesMin = 512
 
 // evaluator is the memory of evaluations. Only a reader that is polling has one.
@@ -43,37 +117,6 @@ func (v *evaluator) release() {
 	evaluators.Put(v)
 }
 
-// sift returns the sieve of a filter, for one more reader; nil for no filter.
-func (d *Dispatch) sift(f *filter.Filter) *sieve {
-	if f == nil {
-		return nil
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	s := d.sieves[f.Canonical()]
-	if s == nil {
-		s = &sieve{filter: f}
-		d.sieves[f.Canonical()] = s
-	}
-	s.readers++
-	if s.readers == 2 && s.verdicts.Load() == nil {
-		s.verdicts.Store(new(verdicts))
-	}
-	return s
-}
-
-// unsift takes a reader from its sieve, and drops the sieve after the last.
-func (d *Dispatch) unsift(s *sieve) {
-	if s == nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if s.readers--; s.readers == 0 {
-		delete(d.sieves, s.filter.Canonical())
-	}
-}
-
 func (v *evaluator) fill(e *projector.Applied) {
 	v.record.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
 }
@@ -84,24 +127,16 @@ func (v *evaluator) passes(f *filter.Filter, e *projector.Applied) bool {
 	return v.machine.Selects(f, v.record.Event(), e.Flags&store.EventTombstone != 0)
 }
 
-// passesLive is passes for an event of the tail, which others may have asked
-// about.
-func (s *sieve) passesLive(v *evaluator, e *projector.Applied) bool {
-	known := s.verdicts.Load()
-	if known == nil {
-		return v.passes(s.filter, e)
+// passes evaluates the reader's filter on an event, and counts.
+func (r *Reader) passes(v *evaluator, e *projector.Applied) bool {
+	if v.passes(r.sieve.filter, e) {
+		return true
 	}
-	place := &known[e.Position%uint64(len(known))]
-	if verdict := place.Load(); verdict>>1 == e.Position {
-		return verdict&1 != 0
+	r.count.Dropped++
+	if v.machine.Errors() != 0 {
+		r.count.Failed++
 	}
-	passes := v.passes(s.filter, e)
-	verdict := e.Position << 1
-	if passes {
-		verdict |= 1
-	}
-	place.Store(verdict)
-	return passes
+	return false
 }
 
 // sieveHeld keeps those events of ephemeral topics that pass a filter; nil lets
@@ -130,7 +165,7 @@ func (r *Reader) choose(limit Limit, end uint64) uint64 {
 	all, bytes := r.items, 0
 	r.items = r.items[:0]
 	for n, i := range all {
-		if !r.sieve.passesLive(v, &i.Applied) {
+		if !r.passes(v, &i.Applied) {
 			continue
 		}
 		r.items = append(r.items, i)
@@ -143,4 +178,71 @@ func (r *Reader) choose(limit Limit, end uint64) uint64 {
 	}
 	clear(all[len(r.items):])
 	return end
+}
+
+// sifted is how far the counts of a reader's sieve were at a position. The reader
+// can go on from there by what the sorter knows; up to there it looks itself.
+type sifted struct {
+	at           uint64
+	epoch        int // of the sieve; -1: none
+	seen, failed uint64
+}
+
+// pollSieve is pollLog for a reader with a filter, from what the sorter knows. It
+// reports false if that does not reach back to the reader's cursor.
+func (r *Reader) pollSieve(limit Limit) (w Window, ok bool) {
+	end, ok := r.takeHits(limit.Events)
+	if !ok {
+		return w, false
+	}
+	d, bytes := r.d, 0
+	d.mu.RLock()
+	head := d.head
+	for n, h := range r.hits {
+		if h.position < d.tail.oldest || d.tail.at(h.position).removed() {
+			d.mu.RUnlock()
+			clear(r.items)
+			r.items = r.items[:0]
+			return w, false // the store knows whether that matters to the reader
+		}
+		i := d.tail.at(h.position)
+		if !r.wants(i, head) {
+			continue
+		}
+		r.items = append(r.items, i)
+		if bytes += len(i.Members); bytes >= limit.Bytes && n+1 < len(r.hits) {
+			r.hits, end = r.hits[:n+1], h
+			break
+		}
+	}
+	d.mu.RUnlock()
+	r.count.Dropped += end.seen - r.sifted.seen - uint64(len(r.hits))
+	r.count.Failed += end.failed - r.sifted.failed
+	r.sifted.at, r.sifted.seen, r.sifted.failed = end.position, end.seen, end.failed
+	r.deliverItems()
+	return r.window(end.position, end.position >= head), true
+}
+
+// takeHits sorts up to the head, and takes what passes after the reader's cursor,
+// at most n events. End is how far that goes, and the counts there.
+func (r *Reader) takeHits(n int) (end hit, ok bool) {
+	d, sv := r.d, r.sieve
+	head := d.Head().Position
+	s := &d.sorter
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d.sortTo(head)
+	sv.asked = s.to
+	if r.sifted.epoch != sv.epoch || r.cursor > r.sifted.at || r.cursor < sv.from {
+		r.sifted = sifted{at: s.to, epoch: sv.epoch, seen: sv.group.seen, failed: sv.failed}
+	}
+	if r.cursor < r.sifted.at {
+		return end, false
+	}
+	first := sort.Search(len(sv.hits), func(i int) bool { return sv.hits[i].position > r.cursor })
+	r.hits = append(r.hits[:0], sv.hits[first:min(len(sv.hits), first+max(n, 1))]...)
+	if first+len(r.hits) < len(sv.hits) {
+		return r.hits[len(r.hits)-1], true
+	}
+	return hit{s.to, sv.group.seen, sv.failed}, true
 }
