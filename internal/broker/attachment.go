@@ -5,6 +5,8 @@ package broker
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 
 	"signalbox/event"
@@ -208,7 +210,9 @@ func (b *Broker) keeper() {
 			return
 		case <-b.deliveries.wake:
 		}
-		for id, a := range b.deliveries.called() {
+		calls := b.deliveries.called()
+		for _, id := range slices.Sorted(maps.Keys(calls)) {
+			a := calls[id]
 			if a.unused {
 				b.endUnused(id)
 			}

@@ -215,7 +215,7 @@ func (pl *plan) again(ctx context.Context) error {
 	kept := pl.hand.Again[:0]
 	for _, position := range pl.hand.Again {
 		row := rows[position]
-		json, ok, err := pl.b.pendingEvent(pl.number, pl.id, position, &row)
+		json, ok, err := pl.b.pendingEvent(pl.number, pl.id, position, &row, pl.settings().View)
 		if err != nil {
 			return err
 		}
@@ -245,7 +245,7 @@ func (pl *plan) gone(position uint64, row *store.Pending) error {
 		if err != nil || !ok {
 			return err
 		}
-		if _, stored, err := pl.b.pendingEvent(pl.number, pl.id, position, &next); err != nil || stored {
+		if _, stored, err := pl.b.pendingEvent(pl.number, pl.id, position, &next, pl.settings().View); err != nil || stored {
 			return err
 		}
 		row = &next
@@ -269,22 +269,22 @@ func (pl *plan) unlessFailing(spent int) error {
 }
 
 // pendingEvent returns a pending event as it is delivered, and whether it is
-// still there.
-func (b *Broker) pendingEvent(number uint32, id string, position uint64, row *store.Pending) (json []byte, ok bool, err error) {
+// still there for a reader of the view.
+func (b *Broker) pendingEvent(number uint32, id string, position uint64, row *store.Pending, view string) (json []byte, ok bool, err error) {
 	if row.Letter == 0 {
-		stored, ok, err := b.dispatch.Lookup(row.Topic, position)
+		stored, ok, err := b.dispatch.Lookup(row.Topic, position, view)
 		if err != nil || !ok {
 			return nil, false, err
 		}
 		return stored.JSON(), true, nil
 	}
-	view := b.store.View(func() {})
-	letter, known, err := view.Letter(number, row.Letter)
-	view.Close()
+	snapshot := b.store.View(func() {})
+	letter, known, err := snapshot.Letter(number, row.Letter)
+	snapshot.Close()
 	if err != nil || !known {
 		return nil, false, err
 	}
-	stored, ok, err := b.dispatch.Lookup(projector.LetterTopic(id), row.Letter)
+	stored, ok, err := b.dispatch.Lookup(projector.LetterTopic(id), row.Letter, dispatch.ViewDefault)
 	if err != nil || !ok {
 		return nil, false, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/admission"
+	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
 	"signalbox/internal/projector"
@@ -83,7 +84,7 @@ func (l *burial) find(number uint32, c *event.SubscriptionConfig) (bool, error) 
 			l.op.Cause = projector.CauseQuarantined
 		}
 	}
-	stored, ok, err := l.b.dispatch.Lookup(topic, position)
+	stored, ok, err := l.b.dispatch.Lookup(topic, position, c.View)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -154,15 +155,17 @@ func (b *Broker) burySpent(id string) {
 	if err != nil || !ok {
 		return
 	}
+	var order []uint64 // dead letters come in the order of their events
 	spent := map[uint64]store.Pending{}
 	err = b.store.Outstanding(number, state.Epoch, func(position uint64, row store.Pending) (bool, error) {
 		if row.State == store.PendingReady && projector.Spent(&row, &config.Document.Config, state.Acked) != "" {
+			order = append(order, position)
 			spent[position] = row
 		}
 		return true, nil
 	})
-	for position, row := range spent {
-		if err == nil {
+	for _, position := range order {
+		if row := spent[position]; err == nil {
 			err = b.buryOne(context.Background(), id, position, &row, 0, "", row.Error)
 		}
 	}
@@ -256,7 +259,7 @@ func (b *Broker) Letters(id string, f LetterFilter, after uint64, limit int) (le
 }
 
 func (b *Broker) letter(id string, position uint64, row *store.Letter, epoch uint32) (Letter, bool, error) {
-	stored, ok, err := b.dispatch.Lookup(projector.LetterTopic(id), position)
+	stored, ok, err := b.dispatch.Lookup(projector.LetterTopic(id), position, dispatch.ViewDefault)
 	if err != nil || !ok {
 		return Letter{}, false, err
 	}

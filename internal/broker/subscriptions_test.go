@@ -461,6 +461,79 @@ func TestSupersededEventsAreNotHandedOut(t *testing.T) {
 
 // TestIdleSubscriptionsCostDisk: start-up reads none of them, and one that is
 // used is found among all.
+// TestSupersededEventsAreHandedOutAgainFromHistory: who reads the history is owed
+// what was superseded while it was out, as long as the topic keeps it.
+func TestSupersededEventsAreHandedOutAgainFromHistory(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	x.put("a", func(p *event.Policy) {
+		p.CleanupPolicy, p.MinCompactionLag = event.CleanupCompact, event.Duration(time.Hour)
+	})
+	history := x.subscribe("a", func(d *event.Subscription) { d.Config.View = "history"; d.Config.MaxAttempts = 3 })
+	current := x.subscribe("a", nil)
+	x.mustSend("a", x.draft("1", "k", nil))
+	for _, id := range []string{history, current} {
+		x.sameIDs("the first", handedIDs(x.fetch(id)), "1")
+	}
+	x.mustSend("a", x.draft("2", "k", nil))
+	x.pass(time.Minute) // nobody answers
+	x.sameIDs("the current view", handedIDs(x.fetch(current)), "2")
+	again := x.fetch(history)
+	x.sameIDs("the history", handedIDs(again), "1")
+	if _, err := x.Reject(context.Background(), anonymous(), history, broker.Verdict{Tokens: []string{again[0].Token}}); err != nil {
+		t.Fatal(err)
+	}
+	if letters := x.letters(history); len(letters) != 1 || letters[0].At.Position != 1 {
+		t.Errorf("the dead letters are %+v", letters)
+	}
+	x.sameIDs("the history goes on", handedIDs(x.fetch(history)), "2")
+}
+
+// TestOneGapForTheRemovalsOfSeveralTopics: what is told is how far removals have
+// come, in whichever topic, so that one notice is enough.
+func TestOneGapForTheRemovalsOfSeveralTopics(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	id := x.subscribe(">", nil)
+	for i := range 8 {
+		topic := fmt.Sprintf("t%d", i)
+		x.mustSend(topic, x.draft(topic, "", nil))
+		if err := x.DeleteTopic(context.Background(), anonymous(), topic); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.mustSend("kept", x.draft("kept", "", nil))
+	x.fetch(id)
+	info, err := x.Subscription(id)
+	if err != nil || info.Status.Gaps != 1 {
+		t.Errorf("%d gaps (%v), want one", info.Status.Gaps, err)
+	}
+}
+
+// TestDeadLettersComeInOrder of their events, however many are spent at once.
+func TestDeadLettersComeInOrder(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxAttempts = 1 })
+	const events = 20
+	for i := range events {
+		x.mustSend("a", x.draft(fmt.Sprint(i), "", nil))
+	}
+	x.fetch(id)
+	x.pass(time.Minute)
+	x.fetch(id) // buries what is spent, if the keeper has not been here yet
+	last := uint64(0)
+	for _, l := range x.letters(id) {
+		if l.At.Position <= last {
+			t.Errorf("the dead letter of %d is behind that of %d", l.At.Position, last)
+		}
+		last = l.At.Position
+	}
+	if last != events {
+		t.Errorf("the last dead letter is that of %d, want %d", last, events)
+	}
+}
+
 func TestIdleSubscriptionsCostDisk(t *testing.T) {
 	x := newBox(t, broker.Options{})
 	defer func() { x.close() }()

@@ -16,9 +16,9 @@ type Stored struct {
 	Compact bool
 }
 
-// Lookup returns an event by its place, and whether it is still there and has
-// not expired.
-func (d *Dispatch) Lookup(topic string, position uint64) (out Stored, ok bool, err error) {
+// Lookup returns an event by its place, and whether it is still there for a
+// reader of the view: not expired, and in the history not compacted either.
+func (d *Dispatch) Lookup(topic string, position uint64, view string) (out Stored, ok bool, err error) {
 	var t *store.Topic
 	var now int64
 	snapshot := d.store.View(func() {
@@ -33,7 +33,7 @@ func (d *Dispatch) Lookup(topic string, position uint64) (out Stored, ok bool, e
 	if t == nil || t.Deleted || position <= t.RetiredTo {
 		return out, false, nil
 	}
-	found, err := snapshot.Event(t.Number, position, func(row store.EventRow) error {
+	use := func(row store.EventRow) error {
 		if row.ExpiryMillis != 0 && row.ExpiryMillis <= now {
 			return nil
 		}
@@ -43,8 +43,12 @@ func (d *Dispatch) Lookup(topic string, position uint64) (out Stored, ok bool, e
 		e := projector.Applied{Topic: topic, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 		out = Stored{Delivery: deliver(d.cursor(position), &e), Row: row, Topic: topic, Compact: t.Policy.Compacts()}
 		return nil
-	})
-	return out, ok && found, err
+	}
+	found, err := snapshot.Event(t.Number, position, use)
+	if err == nil && !found && view == ViewHistory && t.History > 0 && position > t.HistoryFrom() {
+		_, err = snapshot.HistoryEvent(t.Number, position, use)
+	}
+	return out, ok, err
 }
 
 // Original is an event of a topic of dead letters as it was delivered at first.

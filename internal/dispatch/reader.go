@@ -224,16 +224,19 @@ func (r *Reader) resume(c event.Cursor) error {
 }
 
 // checkRemoved fails if something after the cursor was removed that is not
-// merely superseded or expired. It is called with mu held.
+// merely superseded or expired, and says up to where. It is called with mu held.
 func (r *Reader) checkRemoved() error {
+	last := &store.Topic{}
 	for _, v := range r.group.views {
-		t := v.info.Load()
-		if t.RemovedTo > max(r.cursor, r.began) {
-			return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed from topic %q, up to position %d. %s", r.Cursor(), t.Name, t.RemovedTo, r.recovery())).
-				Fact("removed_to", r.d.cursor(t.RemovedTo).String())
+		if t := v.info.Load(); t.RemovedTo > last.RemovedTo {
+			last = t
 		}
 	}
-	return nil
+	if last.RemovedTo <= max(r.cursor, r.began) {
+		return nil
+	}
+	return r.facts(event.Errorf(event.CodeCursorExpired, "Something after the cursor %s was removed, from topic %q up to position %d. %s", r.Cursor(), last.Name, last.RemovedTo, r.recovery())).
+		Fact("removed_to", r.d.cursor(last.RemovedTo).String())
 }
 
 // recovery says what a client can do: only compacted topics have a state to
