@@ -16,6 +16,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/crashtest"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/store"
 )
@@ -30,26 +31,6 @@ var (
 
 // crashHistory is how many crashes one data directory goes through.
 const crashHistory = 8
-
-// crashableFS is a file system in memory that forgets what was not synced. Its
-// gate keeps a clone from being taken within an operation that takes the file
-// system's own lock twice, which would be a deadlock.
-type crashableFS struct {
-	*vfs.MemFS
-	gate *sync.RWMutex
-}
-
-func (fs crashableFS) ReuseForWrite(from, to string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	fs.gate.RLock()
-	defer fs.gate.RUnlock()
-	return fs.MemFS.ReuseForWrite(from, to, category)
-}
-
-func (fs crashableFS) Link(from, to string) error {
-	fs.gate.RLock()
-	defer fs.gate.RUnlock()
-	return fs.MemFS.Link(from, to)
-}
 
 // crashPoint is when the power fails.
 type crashPoint struct {
@@ -173,7 +154,7 @@ func newCrashHistory(t *testing.T, seed uint64, fs vfs.FS) *history {
 func (h *history) close() {
 	fresh := newReference(h.t, h.rng, h.dedup)
 	fresh.apply(h.ledger.proposals)
-	fresh.checkState(h.ref.store)
+	fresh.checkState(h.ref.afresh.Store())
 	fresh.close()
 	h.ref.close()
 }
@@ -183,25 +164,23 @@ func (h *history) close() {
 func (h *history) powerLoss(number int) string {
 	point := drawCrashPoint(h.rng)
 	crashed := make(chan struct{})
-	gate := &sync.RWMutex{}
-	mem, unsynced := h.fs.(*vfs.MemFS), h.rng.IntN(101)
+	disk, unsynced := crashtest.NewDisk(h.fs.(*vfs.MemFS)), h.rng.IntN(101)
 	if h.rng.IntN(3) == 0 {
 		unsynced = 0
 	}
 	cloneRNG := rand.New(rand.NewPCG(h.seed, 77+uint64(number)))
 	stop := func() {
-		gate.Lock()
-		defer gate.Unlock()
-		if h.ledger.crash(func() { h.fs = mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: cloneRNG}) }) {
-			close(crashed)
-		}
+		disk.Crash(func(clone func(vfs.CrashCloneCfg) *vfs.MemFS) {
+			if h.ledger.crash(func() { h.fs = clone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: cloneRNG}) }) {
+				close(crashed)
+			}
+		})
 	}
-	fs := errorfs.Wrap(crashableFS{mem, gate}, errorfs.InjectorFunc(func(op errorfs.Op) error {
+	fs := disk.FS(func(op errorfs.Op) {
 		if point.op != nil && point.op(op) {
 			stop()
 		}
-		return nil
-	}))
+	})
 	r := newRig(h.t, fs, func(o *broker.Options) {
 		o.Clock, o.DedupWindow, o.CleanEvery, o.Tap = h.clock, h.dedup, 15*time.Millisecond, h.ledger.tap()
 	})

@@ -42,11 +42,13 @@ func (b *Broker) buryOne(ctx context.Context, id string, position uint64, row *s
 		return err
 	}
 	op := &eventlog.Subscription{Op: eventlog.SubscriptionBury, ID: id, Bury: &l.op}
-	if !found { // there is nothing to keep
+	if !found && token == 0 { // there is nothing to keep
 		place := eventlog.Place{Cursor: state.Cursor, Began: state.Began, Since: state.Since}
 		op = &eventlog.Subscription{Op: eventlog.SubscriptionHandOut, ID: id, HandOut: &eventlog.HandOut{Epoch: state.Epoch, From: place, To: place, Gone: []uint64{position}}}
-	} else if err := l.write(); err != nil {
-		return err
+	} else if found { // of what is rejected and gone nothing is kept either, but it is settled
+		if err := l.write(); err != nil {
+			return err
+		}
 	}
 	result, err := b.subscribe(ctx, identity.Anonymous(), op, l.entries...)
 	if err == nil && result.Delivery.Stale {

@@ -489,6 +489,27 @@ func TestSupersededEventsAreHandedOutAgainFromHistory(t *testing.T) {
 	x.sameIDs("the history goes on", handedIDs(x.fetch(history)), "2")
 }
 
+// TestRejectedEventIsSettledThoughItHasExpired: there is no dead letter to be made
+// of it, and it does not hold up the next of its key.
+func TestRejectedEventIsSettledThoughItHasExpired(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	id := x.subscribe("a", nil)
+	x.mustSend("a", x.draft("1", "k", map[string]any{"expiry": 5}))
+	x.mustSend("a", x.draft("2", "k", nil))
+	handed := x.fetch(id)
+	x.sameIDs("the first", handedIDs(handed), "1")
+	x.pass(10 * time.Second)
+	done, err := x.Reject(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{handed[0].Token}})
+	if err != nil || !done[0] {
+		t.Errorf("the rejection: %v, %v", done, err)
+	}
+	if letters := x.letters(id); len(letters) != 0 {
+		t.Errorf("the dead letters are %+v", letters)
+	}
+	x.sameIDs("the next of the key", handedIDs(x.fetch(id)), "2")
+}
+
 // TestOneGapForTheRemovalsOfSeveralTopics: what is told is how far removals have
 // come, in whichever topic, so that one notice is enough.
 func TestOneGapForTheRemovalsOfSeveralTopics(t *testing.T) {
