@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-.PHONY: test race lint fuzz crash interop bench vuln
+.PHONY: test race lint fuzz crash sim interop bench vuln
 
 ROUNDS ?= 300
+FOR ?= 60s
 FUZZTIME ?= 10s
 
 test: ; go test ./...
@@ -9,6 +10,7 @@ race: ; go test -race ./...
 lint: ; .ci/lint
 fuzz: ; .ci/fuzz $(FUZZTIME)
 crash: ; go test ./internal/broker -run Crash -count=1 -timeout 30m -crash.rounds=$(ROUNDS)
+sim: ; go test ./internal/sim -run Simulation -count=1 -v -timeout 0 -sim.for=$(FOR)
 interop: ; interop/run
 bench: ; bench/run
 vuln: ; .ci/vuln

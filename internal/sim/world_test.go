@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/crashtest"
+	"signalbox/internal/dispatch"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/identity"
+)
+
+const (
+	dataDir = "data"
+	// cleanEvery is how often the cleaner comes by; odd, so that it does so at no
+	// moment at which something else happens.
+	cleanEvery = 10*time.Second + 3_700_001*time.Nanosecond
+	// patience is how long an answer may take, in simulated time.
+	patience = time.Minute
+)
+
+// world is a broker, everybody who has to do with it, and what must be true.
+type world struct {
+	seed   uint64
+	number int        // of the step
+	rng    *rand.Rand // of the step
+	clock  *clock
+	model  *model
+	dedup  time.Duration
+
+	mem    *vfs.MemFS
+	disk   *crashtest.Disk
+	broker *broker.Broker
+
+	mu       sync.Mutex
+	tapped   [][]byte   // the log: every proposal, in order; guarded by mu
+	power    *powerCut  // that is to come; guarded by mu
+	after    *vfs.MemFS // what the power cut has left; guarded by mu
+	fatal    string     // why the broker gave up; guarded by mu
+	answers  []expected // to the proposals of this step
+	lastLog  int64      // what log time and the monotonic clock were; see checkClock
+	lastMono time.Duration
+
+	sent    []request // answered, to be repeated at times
+	readers []*reader
+	pulls   []*pull
+	live    *live
+	spare   *spare // a backup
+
+	trace  []string // of the steps
+	counts map[string]int
+}
+
+// powerCut is when the power fails: before a sync of the log.
+type powerCut struct {
+	left     int // syncs until then
+	unsynced int // percent of what was not synced that the disk has all the same
+}
+
+// failure is what a run ends with that has found something.
+type failure struct {
+	step    int
+	kind    string
+	message string
+}
+
+func (f *failure) Error() string { return fmt.Sprintf("step %d: %s", f.step, f.message) }
+
+// fail ends the run.
+func (w *world) fail(format string, args ...any) {
+	panic(&failure{w.number, format, fmt.Sprintf(format, args...)})
+}
+
+// note writes a line of the trace.
+func (w *world) note(format string, args ...any) {
+	w.trace = append(w.trace, fmt.Sprintf("%4d  ", w.number)+fmt.Sprintf(format, args...))
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{seed: seed, mem: vfs.NewCrashableMem(), model: newModel(), live: newLive(), counts: map[string]int{}}
+	w.begin(-1)
+	w.clock = newClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(w.rng.Int64N(int64(time.Hour)))))
+	w.dedup = [...]time.Duration{24 * time.Hour, time.Hour, 2 * time.Minute}[w.rng.IntN(3)]
+	w.open(false)
+	for _, name := range append(topicNames(), "live.0", "live.1") {
+		w.putTopic(name, w.drawPolicy(name))
+	}
+	return w
+}
+
+// begin begins a step: what it draws depends on the seed and its number alone.
+func (w *world) begin(number int) {
+	w.number = number
+	w.rng = rand.New(rand.NewPCG(w.seed, uint64(number)))
+}
+
+// open starts the broker on the disk as it is.
+func (w *world) open(restored bool) {
+	w.disk = crashtest.NewDisk(w.mem)
+	wall := w.clock.Wall()
+	b, err := broker.Open(broker.Options{
+		Dir: dataDir, FS: w.disk.FS(w.at), Clock: w.clock, DedupWindow: w.dedup, CleanEvery: cleanEvery,
+		Restored: restored, Fatal: w.dies, Tap: w.tap,
+	})
+	if err != nil {
+		w.fail("the broker does not start: %v", err)
+	}
+	w.broker = b
+	w.settle()
+	if log := b.LogMillis(); log < w.model.millis || log < wall.UnixMilli() {
+		w.fail("log time begins at %d, the log is at %d and the wall clock at %d", log, w.model.millis, wall.UnixMilli())
+	}
+	w.lastLog, w.lastMono = b.LogMillis(), w.clock.Mono()
+	w.live = newLive()
+}
+
+// close ends the broker in good order.
+func (w *world) close() {
+	w.leave()
+	if err := w.broker.Close(); err != nil {
+		w.fail("closing: %v", err)
+	}
+	w.settle()
+}
+
+// leave disconnects everybody.
+func (w *world) leave() {
+	for _, r := range w.readers {
+		r.close()
+	}
+	w.live.close()
+}
+
+// tap is told every proposal before it is applied.
+func (w *world) tap(p *eventlog.Proposal) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.after == nil {
+		w.tapped = append(w.tapped, p.AppendBinary(nil))
+	}
+}
+
+// dies is what the broker calls when it cannot go on.
+func (w *world) dies(message string) {
+	w.mu.Lock()
+	w.fatal = message
+	w.mu.Unlock()
+	select {}
+}
+
+// at is told every operation of the file system before it is made.
+func (w *world) at(op errorfs.Op) {
+	if op.Kind != errorfs.OpFileSyncData && op.Kind != errorfs.OpFileSync || !strings.HasSuffix(op.Path, ".log") {
+		return
+	}
+	w.mu.Lock()
+	due := w.power != nil && w.after == nil
+	if due {
+		w.power.left--
+		due = w.power.left < 0
+	}
+	w.mu.Unlock()
+	if due {
+		w.cut(w.power.unsynced)
+	}
+}
+
+// cut notes what the disk has if the power fails now.
+func (w *world) cut(unsynced int) {
+	w.disk.Crash(func(clone func(vfs.CrashCloneCfg) *vfs.MemFS) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.after = clone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(w.seed, uint64(w.number)))})
+	})
+}
+
+// settle waits until nobody does anything any more, and tells the model what was
+// proposed meanwhile.
+func (w *world) settle() {
+	synctest.Wait()
+	w.mu.Lock()
+	fatal, fresh := w.fatal, w.tapped[w.model.sequence:]
+	w.mu.Unlock()
+	if fatal != "" {
+		w.fail("the broker gave up: %s", fatal)
+	}
+	w.tell(fresh)
+	if w.broker != nil && w.model.posts > 0 && !w.lost() {
+		w.reconcile()
+	}
+}
+
+func (w *world) tell(encoded [][]byte) {
+	for _, body := range encoded {
+		p, err := eventlog.DecodeProposal(body)
+		if err != nil {
+			w.fail("a proposal does not decode: %v", err)
+		}
+		w.answers = append(w.answers, w.model.apply(p))
+	}
+}
+
+// reconcile takes over how many events the broker has posted about
+// subscriptions, and their stamps, which the model leaves open.
+func (w *world) reconcile() {
+	head := w.broker.Head().Position
+	if head < w.model.position || head > w.model.position+uint64(w.model.posts) {
+		w.fail("the head is %d, and must be from %d to %d", head, w.model.position, w.model.position+uint64(w.model.posts))
+	}
+	w.model.position, w.model.posts = head, 0
+	r, err := w.broker.Read(broker.ReadRequest{Patterns: patterns("$subscriptions,$quarantine")})
+	if err != nil {
+		w.fail("reading the broker's own topics: %v", err)
+	}
+	defer r.Close()
+	for {
+		window, err := r.Poll(pollAll)
+		if err != nil {
+			w.fail("reading the broker's own topics: %v", err)
+		}
+		for i := range window.Deliveries {
+			w.model.hlc = max(w.model.hlc, w.decode(&window.Deliveries[i]).HLC())
+		}
+		if window.CaughtUp {
+			return
+		}
+	}
+}
+
+// answer returns what must be the answers to the proposals of a kind in this step.
+func (w *world) answer(kind eventlog.Kind) (list []expected) {
+	for _, x := range w.answers {
+		if x.proposal.Kind == kind {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+// waiting is a context for a call that must be answered within patience.
+func (w *world) waiting() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), patience)
+}
+
+// checkClock checks that log time goes as fast as a clock that nobody can set.
+func (w *world) checkClock() {
+	log, mono := w.broker.LogMillis(), w.clock.Mono()
+	passed := (mono - w.lastMono).Milliseconds()
+	if went := log - w.lastLog; went < passed-passed/100-2 || went > passed+passed/100+2 {
+		w.fail("log time went on by %d ms within %d ms", went, passed)
+	}
+	w.lastLog, w.lastMono = log, mono
+}
+
+func (w *world) decode(d *dispatch.Delivery) *event.Event {
+	e, err := event.DecodeDelivered(d.JSON())
+	if err != nil {
+		w.fail("what is delivered at %d does not decode: %v: %s", d.Position, err, d.JSON())
+	}
+	return e
+}
+
+func patterns(list string) []event.Pattern {
+	parsed, err := event.ParsePatterns(list)
+	if err != nil {
+		panic(err)
+	}
+	return parsed
+}
+
+func anonymous() identity.Principal { return identity.Anonymous() }
+
+// code is that of an error, "" for none.
+func code(err error) event.Code {
+	if err == nil {
+		return ""
+	}
+	return event.AsError(err).Code
+}
+
+// pick draws one of a list.
+func pick[T any](rng *rand.Rand, list ...T) T { return list[rng.IntN(len(list))] }
+
+// upTo draws a duration.
+func upTo(rng *rand.Rand, most time.Duration) time.Duration {
+	return 1 + time.Duration(rng.Int64N(int64(most)))
+}
