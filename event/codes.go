@@ -78,6 +78,11 @@ const (
 	CodeVerbDenied         Code = "verb_denied"
 	CodeSecretRefused      Code = "secret_refused"
 
+	CodeAgentInvalid  Code = "agent_invalid"
+	CodeAgentUnknown  Code = "agent_unknown"
+	CodeAgentConflict Code = "agent_conflict"
+	CodeAgentLimit    Code = "agent_limit"
+
 	CodeParameterInvalid Code = "parameter_invalid"
 	CodeNotAcceptable    Code = "not_acceptable"
 	CodeNotFound         Code = "not_found"

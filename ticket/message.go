@@ -208,15 +208,20 @@ const signaturePrefix = "ed25519:"
 var encoding = base64.RawURLEncoding.Strict()
 
 func (m *Message) setSignature(value []byte) error {
-	text, ok := unquote(value)
-	encoded, known := strings.CutPrefix(text, signaturePrefix)
-	if !ok || !known || len(encoded) != encoding.EncodedLen(len(m.signature)) {
+	text, _ := unquote(value)
+	if !decodeSignature(&m.signature, text) {
 		return invalid("sig", "is not ed25519: and the signature in base64url without padding")
 	}
-	if _, err := encoding.Decode(m.signature[:], []byte(encoded)); err != nil {
-		return invalid("sig", "is not in base64url without padding")
-	}
 	return nil
+}
+
+func decodeSignature(to *[ed25519.SignatureSize]byte, text string) bool {
+	encoded, ok := strings.CutPrefix(text, signaturePrefix)
+	if !ok || len(encoded) != encoding.EncodedLen(len(to)) {
+		return false
+	}
+	_, err := encoding.Decode(to[:], []byte(encoded))
+	return err == nil
 }
 
 func unquote(value []byte) (string, bool) {

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"signalbox/ticket"
 )
 
 // Config is what a file, the environment and flags can set of a broker. Each field is one setting under one name: key
@@ -18,6 +20,10 @@ type Config struct {
 	// The directory that holds the log and everything made from it. It is created if it does not exist. One broker at a
 	// time uses it; it must be on a local file system whose syncs reach the disk.
 	Data string `key:"data" value:"directory" default:"./signalbox-data" help:"data directory"`
+
+	// The name of the space that the log is, which is in the topics of the ticket protocol: bus.<space>.… A new log is
+	// main if nothing is said; one that has a name keeps it, and a start with another is refused.
+	Space string `key:"space" value:"name" default:"" help:"name of the space, main for a new one"`
 
 	// The loopback address and port to listen on; port 0 takes any that is free. Without an identity configured, other
 	// addresses are refused, because everybody on the network could read and publish.
@@ -77,6 +83,8 @@ func (c *Config) validate() error {
 	switch {
 	case c.Data == "":
 		return usagef("data names no directory")
+	case c.Space != "" && ticket.CheckName(c.Space) != nil:
+		return usageError{ticket.CheckName(c.Space)}
 	case c.HLCMaxDrift < time.Millisecond:
 		return usagef("hlc_max_drift is %s and must be at least 1ms", c.HLCMaxDrift)
 	case c.DedupWindow < time.Second:

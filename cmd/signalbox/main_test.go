@@ -74,7 +74,9 @@ func freePort() (string, error) {
 // startBroker runs a broker in this process.
 func startBroker(dir string) (url string, stop func(), err error) {
 	quiet := slog.New(slog.DiscardHandler)
-	b, err := broker.Open(broker.Options{Dir: dir, Logger: quiet})
+	// The examples of help texts find the administrator key where serve puts it by default.
+	found := founder("main", filepath.Join(filepath.Dir(dir), "signalbox-data"))
+	b, err := broker.Open(broker.Options{Dir: dir, Logger: quiet, Found: found})
 	if err != nil {
 		return "", nil, err
 	}

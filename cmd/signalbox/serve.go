@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,6 +83,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	processors := tuneRuntime()
 	b, err := broker.Open(broker.Options{
 		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger,
+		Found: founder(cmp.Or(c.Space, "main"), c.Data),
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends", "reason", message,
@@ -93,6 +95,9 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
+	if space := b.Registry().Space; c.Space != "" && c.Space != space {
+		return usagef("the log in %s is that of the space %s, and a space keeps its name; leave out --space, or use another data directory for %s", c.Data, space, c.Space)
+	}
 	secure, err := serverTLS(c.TLSCert, c.TLSKey, logger)
 	if err != nil {
 		return err

@@ -67,7 +67,10 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 	}
 	defer out.Batch.Close()
 	applied := b.elapsed()
-	err = b.store.Commit(out.Batch, func() { b.dispatch.Advance(&out) })
+	err = b.store.Commit(out.Batch, func() {
+		b.dispatch.Advance(&out)
+		b.registry.Store(out.Registry)
+	})
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,7 @@ package broker
 
 import (
 	"context"
+	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ import (
 	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
+	"signalbox/ticket"
 )
 
 // Options say where a broker keeps its data and how it behaves.
@@ -62,6 +64,9 @@ type Options struct {
 	CleanEvery time.Duration
 	// Held bounds what ephemeral topics hold in memory.
 	Held dispatch.HeldLimits
+	// Found, if set, is asked for the name and the administrator key of a space
+	// that has none; without them it has no registry of agents.
+	Found func() (space string, administrator ed25519.PublicKey, err error)
 	// Fatal is called when the state on disk is no longer known; it must end
 	// the process. nil: panic.
 	Fatal func(message string)
@@ -123,6 +128,7 @@ type Broker struct {
 
 	deliveries *deliveries
 	filters    compiled // of subscriptions
+	registry   atomic.Pointer[projector.Registry]
 
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
@@ -193,6 +199,10 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	if err := b.configure(); err != nil {
 		return nil, err
 	}
+	if err := b.found(); err != nil {
+		return nil, err
+	}
+	b.registry.Store(p.Registry())
 	b.dispatch = dispatch.New(dispatch.Options{
 		Store: s, Incarnation: p.Settings().IncarnationName, Now: b.clock.Millis,
 		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(), Metrics: counted,
@@ -238,6 +248,25 @@ func (b *Broker) configure() error {
 	if !b.projector.Configured() {
 		group = group[1:] // a tick consults the settings
 	}
+	return b.begin(group)
+}
+
+// found proposes the space's name and administrator if it has none.
+func (b *Broker) found() error {
+	if b.options.Found == nil || b.projector.Registry().Space != "" {
+		return nil
+	}
+	space, administrator, err := b.options.Found()
+	if err != nil {
+		return err
+	}
+	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{
+		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator)},
+	}}})
+}
+
+// begin applies proposals before the apply loop runs.
+func (b *Broker) begin(group []*eventlog.Proposal) error {
 	b.stamp(group)
 	out, err := b.projector.Apply(group)
 	if err != nil {
@@ -246,6 +275,11 @@ func (b *Broker) configure() error {
 	defer out.Batch.Close()
 	if err := b.store.Commit(out.Batch, func() {}); err != nil {
 		return fmt.Errorf("broker: configuring: %w", err)
+	}
+	for _, result := range out.Results {
+		if result.Err != nil {
+			return result.Err
+		}
 	}
 	return nil
 }

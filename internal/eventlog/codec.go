@@ -190,6 +190,10 @@ func (c *Control) complete() bool {
 		return c.Settings != nil
 	case OpPutTopic:
 		return c.Policy != nil
+	case OpFound:
+		return c.Founding != nil
+	case OpAgent:
+		return c.Change != nil
 	case OpDeleteTopic, OpRetire, OpCompact:
 		return true
 	}

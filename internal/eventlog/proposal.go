@@ -137,11 +137,19 @@ type SchemaFault struct {
 
 // Control is a logged change of what apply consults.
 type Control struct {
-	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact
+	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact, found, agent
 	Topic    string        `json:"topic,omitempty"`
 	Policy   *event.Policy `json:"policy,omitempty"`
 	RetireTo uint64        `json:"retire_to,omitempty,string"`
 	Settings *Settings     `json:"settings,omitempty"`
+	Founding *Founding     `json:"founding,omitempty"`
+	Change   []byte        `json:"change,omitempty"` // of agents, as its signer sent it
+}
+
+// Founding gives a space its name and says who changes its registry of agents.
+type Founding struct {
+	Space         string `json:"space"`
+	Administrator string `json:"administrator"` // public key
 }
 
 // The control operations.
@@ -151,6 +159,8 @@ const (
 	OpDeleteTopic = "delete_topic"
 	OpRetire      = "retire"  // retention: everything up to RetireTo goes
 	OpCompact     = "compact" // history: what is superseded goes, up to RetireTo
+	OpFound       = "found"   // the space gets its name and its administrator
+	OpAgent       = "agent"   // a signed change of the registry of agents
 )
 
 // Settings are the space-wide values that apply consults. Configuration files

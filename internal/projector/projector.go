@@ -10,7 +10,7 @@
 // duplicates, preconditions, HLC drift and supersession, expiry, retention,
 // and the audit chain. All writes of one group go into one batch.
 //
-// It imports eventlog and store, and event.
+// It imports eventlog and store, and event and ticket.
 package projector
 
 import (
@@ -48,6 +48,7 @@ type Projector struct {
 	schemaBytes int
 
 	subscribed subscribed
+	registry   *Registry // replaced by every change
 
 	batch   *store.Batch  // of the current group
 	lookup  *store.Lookup // what was committed before the current group
@@ -99,6 +100,7 @@ type Output struct {
 	// Subscriptions are those that changed or need attention; one may be there
 	// more than once.
 	Subscriptions []Stirred
+	Registry      *Registry // of agents, as it is now
 	Space         store.Space
 	Due           bool // timers that were due are left for another tick
 }
@@ -120,6 +122,9 @@ func Open(s *store.Store) (*Projector, error) {
 		return nil, fmt.Errorf("projector: loading: %w", err)
 	}
 	p.subscribed = newSubscribed(count)
+	if err := p.loadRegistry(); err != nil {
+		return nil, fmt.Errorf("projector: loading agents: %w", err)
+	}
 	err = s.LoadTopics(func(t store.Topic) error {
 		p.addTopic(&topic{Topic: t})
 		return nil
@@ -183,7 +188,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		p.batch.SetLeaves(firstLeaf, p.leaves)
 	}
 	p.batch.SetSpace(&p.space)
-	out.Batch, out.Applied, out.Forgotten, out.Space = p.batch, p.applied, p.gone, p.space
+	out.Batch, out.Applied, out.Forgotten, out.Space, out.Registry = p.batch, p.applied, p.gone, p.space, p.registry
 	return out, nil
 }
 

@@ -97,6 +97,10 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 		return nil, p.retire(c.Topic, c.RetireTo)
 	case eventlog.OpCompact:
 		return nil, p.compact(c.Topic, c.RetireTo)
+	case eventlog.OpFound:
+		return p.found(c.Founding), nil
+	case eventlog.OpAgent:
+		return p.changeAgents(c.Change), nil
 	}
 	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
 }

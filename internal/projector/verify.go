@@ -41,6 +41,7 @@ type Tally struct {
 	Settings  eventlog.Settings
 
 	Subscriptions uint64
+	Agents        uint64
 
 	Incomplete []string // kinds of rows that could not be read to the end
 }
@@ -114,7 +115,7 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 	}{
 		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves},
 		{"timers", v.timers}, {"events", v.events}, {"history", v.histories}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
-		{"subscriptions", v.subscriptions},
+		{"subscriptions", v.subscriptions}, {"agents", v.agents},
 	} {
 		v.step, v.rows = step.name, 0
 		if err := step.run(); err != nil {

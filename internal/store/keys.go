@@ -24,6 +24,7 @@ import "encoding/binary"
 //	U n               a subscription's document, see SubscriptionConfig
 //	V n               how far it is, see SubscriptionState
 //	W n kind …        its deliveries: pending events, lists of keys, dead letters
+//	A name            an agent's roles, domains and keys, see Agent
 //
 // Each E key is set once and deleted at most once, so that SingleDelete is
 // safe: Pebble elides the pair when it meets in a compaction. An event that is
@@ -47,6 +48,8 @@ const (
 	prefixSubscription      = 'U'
 	prefixSubscriptionState = 'V'
 	prefixDelivery          = 'W'
+
+	prefixAgent = 'A'
 )
 
 func appendEventKey(dst []byte, topic uint32, position uint64) []byte {

@@ -20,6 +20,7 @@ const (
 	metaSettings = "settings"
 
 	metaSubscriptions = "subscriptions" // written when one is created or ends
+	metaRegistry      = "registry"      // of agents; written when it changes
 )
 
 // get calls use with the value of a key, and reports whether there was one.

@@ -53,17 +53,16 @@ var unreachable = map[event.Code]string{
 	event.CodeStoreLocked:   "the process does not start",
 	event.CodeStoreFormat:   "the process does not start",
 
-	event.CodeOutboxFull:        "is an agent's, in package client",
-	event.CodeLedgerFull:        "is an agent's, in package client",
-	event.CodeJournalDamaged:    "is an agent's, in package client",
-	event.CodeBackupInvalid:     "a backup is read by the command that restores it",
-	event.CodeMessageInvalid:     inTickets,
+	event.CodeOutboxFull:         "is an agent's, in package client",
+	event.CodeLedgerFull:         "is an agent's, in package client",
+	event.CodeJournalDamaged:     "is an agent's, in package client",
+	event.CodeBackupInvalid:      "a backup is read by the command that restores it",
 	event.CodeMessageTypeUnknown: inTickets,
 	event.CodePayloadInvalid:     inTickets,
-	event.CodeSignatureInvalid:   inTickets,
 	event.CodeVerbUnknown:        inTickets,
 	event.CodeVerbDenied:         inTickets,
 	event.CodeSecretRefused:      inTickets,
+	event.CodeAgentLimit:         "ten thousand agents would take minutes; nothing else leads there",
 
 	event.CodeSubscriptionLimit: "a million subscriptions would take minutes; the projector's tests reach it",
 }
@@ -87,6 +86,7 @@ func refusals(clock *steppedClock) map[event.Code]refusal {
 	maps.Copy(all, refusedByState(clock))
 	maps.Copy(all, refusedRequests())
 	maps.Copy(all, refusedSubscriptions())
+	maps.Copy(all, refusedAgents())
 	return all
 }
 
@@ -260,7 +260,7 @@ func TestEveryCodeIsReached(t *testing.T) {
 				return
 			}
 			clock := newSteppedClock()
-			d := openDoor(t, func(o *doorOptions) { o.broker.Clock, o.broker.Held.Keys = clock, heldKeys })
+			d := openDoor(t, founded, func(o *doorOptions) { o.broker.Clock, o.broker.Held.Keys = clock, heldKeys })
 			d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
 			a := refusals(clock)[code].send(d)
 			p := a.refused(t, r.status, string(code))
