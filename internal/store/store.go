@@ -45,6 +45,13 @@ const (
 	level0Files = 8
 	// Bloom filters answer most look-ups of new ids and keys without a read.
 	bloomBitsPerKey = 10
+	// A block is read, checked, decompressed and put into the cache as a whole. At
+	// Pebble's 4 KiB six events are in one, and a reader of history spends half of
+	// its time on blocks; this halves what an event costs it. Blocks twice as large
+	// make catching up dearer, which reads little of each. Indexes are searched
+	// more than they are read.
+	blockBytes      = 16 << 10
+	indexBlockBytes = 4 << 10
 )
 
 // Options say where a store is and how it reports.
@@ -124,6 +131,7 @@ func Open(o Options) (*Store, error) {
 	for i := range options.Levels {
 		options.Levels[i].FilterPolicy = bloom.FilterPolicy(bloomBitsPerKey)
 		options.Levels[i].Compression = compression(i)
+		options.Levels[i].BlockSize, options.Levels[i].IndexBlockSize = blockBytes, indexBlockBytes
 	}
 	s, err := open(o, options)
 	opened.Store(err == nil)
