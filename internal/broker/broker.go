@@ -129,6 +129,7 @@ type Broker struct {
 	deliveries *deliveries
 	filters    compiled // of subscriptions
 	registry   atomic.Pointer[projector.Registry]
+	survey     survey
 
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick

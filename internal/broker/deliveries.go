@@ -81,6 +81,13 @@ func (d *deliveries) leave(id string, s *session) {
 	}
 }
 
+// inUse counts the subscriptions that somebody is using.
+func (d *deliveries) inUse() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.sessions)
+}
+
 // changes returns a channel that is closed when the subscription changes.
 func (d *deliveries) changes(s *session) <-chan struct{} {
 	d.mu.Lock()

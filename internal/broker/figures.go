@@ -37,6 +37,7 @@ type tally struct {
 
 // count takes one proposal's result into account.
 func (b *Broker) count(t *tally, p *eventlog.Proposal, r *projector.Result) {
+	b.countMoves(p, r)
 	if p.Kind != eventlog.KindEvents && p.Kind != eventlog.KindControl {
 		return
 	}
@@ -75,6 +76,7 @@ func (b *Broker) counted(t *tally, out *projector.Output, began, applied, durabl
 	for i := range out.Applied {
 		t.bytes += len(out.Applied[i].Members)
 	}
+	b.countDeliveries(&out.Delivered)
 	m := &b.metrics.Publish
 	add(m.Accepted, t.outcomes[projector.Accepted])
 	add(m.Superseded, t.outcomes[projector.Superseded])
@@ -111,4 +113,5 @@ func (b *Broker) sample(s metrics.Sample) {
 	})
 	s.Set("signalbox_log_timers_overdue_seconds", float64(overdue)/1000)
 	b.disk.sample(s)
+	b.survey.sample(b, s)
 }

@@ -127,9 +127,11 @@ func (c *cleaner) clean() error {
 		}
 	}
 	if c.pending && c.b.disk.full.Load() {
-		return c.free()
+		if err := c.free(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.b.survey.look(c.b)
 }
 
 // tend does for one topic what is to be done, in passes of a bounded size.
@@ -210,6 +212,7 @@ func (c *cleaner) retire(t *store.Topic) (more bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	c.b.survey.hold(t.Number, free < to)
 	if free < to && t.Policy.Retention != nil {
 		c.next[t.Number] = check{millis: now + heldAgain, retention: t.Policy.Retention.Std().Milliseconds()}
 	}
@@ -344,6 +347,7 @@ func (c *cleaner) collectGarbage() error {
 		batch.DeleteTopicRows(number)
 		delete(c.next, number)
 		delete(c.reclaimed, number)
+		c.b.survey.hold(number, false)
 		c.b.metrics.Cleaner.Reclaims.Inc()
 	}
 	c.pending = true

@@ -107,6 +107,7 @@ var areas = []Area{
 		{Name: "signalbox_tail_bytes", Kind: KindGauge, Unit: "bytes", sampled: true,
 			Meaning: "Memory of the tail.", Night: "Bounded; it cannot be what fills the memory."},
 	}},
+	subscriptionArea,
 	{"HTTP", []Definition{
 		{Name: "signalbox_http_connections", Kind: KindGauge, Unit: "connections", sampled: true,
 			Meaning: "Open connections, event streams too.",

@@ -40,13 +40,14 @@ type (
 
 // Metrics is what one broker counts. All methods are safe for concurrent use.
 type Metrics struct {
-	Publish   Publish
-	Ephemeral Ephemeral
-	Apply     Apply
-	Reading   Reading
-	Cleaner   Cleaner
-	Store     Store
-	HTTP      HTTP
+	Publish       Publish
+	Ephemeral     Ephemeral
+	Apply         Apply
+	Reading       Reading
+	Subscriptions Subscriptions
+	Cleaner       Cleaner
+	Store         Store
+	HTTP          HTTP
 
 	registry *prometheus.Registry
 	sampled  map[string]*prometheus.Desc
@@ -214,6 +215,7 @@ func New() *Metrics {
 			resets:     r.codes("signalbox_reader_resets_total", resetCodes, name),
 		}
 	}
+	m.Subscriptions = newSubscriptions(r)
 	m.Cleaner = Cleaner{
 		Passes:    r.counter("signalbox_cleaner_passes_total"),
 		Seconds:   r.counter("signalbox_cleaner_seconds_total"),

@@ -100,7 +100,8 @@ type Output struct {
 	// Subscriptions are those that changed or need attention; one may be there
 	// more than once.
 	Subscriptions []Stirred
-	Registry      *Registry // of agents, as it is now
+	Registry      *Registry            // of agents, as it is now
+	Delivered     store.DeliveryCounts // of all subscriptions, by this group
 	Space         store.Space
 	Due           bool // timers that were due are left for another tick
 }
@@ -183,7 +184,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		out.Topics = append(out.Topics, t.Topic)
 		t.touched = false
 	}
-	out.Subscriptions = p.finishSubscriptions()
+	out.Subscriptions = p.finishSubscriptions(&out.Delivered)
 	if len(p.leaves) > 0 {
 		p.batch.SetLeaves(firstLeaf, p.leaves)
 	}

@@ -37,6 +37,7 @@ type subscription struct {
 	number uint32
 	config store.SubscriptionConfig
 	store.SubscriptionState
+	counted store.DeliveryCounts // what its counts were when they were reported last
 	touched bool
 }
 
@@ -121,11 +122,18 @@ func (d *subscribed) reset() {
 	d.touched, d.stirred = nil, nil
 }
 
-// finishSubscriptions writes the states that the group has changed.
-func (p *Projector) finishSubscriptions() []Stirred {
+// finishSubscriptions writes the states that the group has changed, and adds up
+// what it has counted.
+func (p *Projector) finishSubscriptions(counts *store.DeliveryCounts) []Stirred {
 	for _, s := range p.subscribed.touched {
 		p.batch.SetSubscriptionState(s.number, &s.SubscriptionState)
 		s.touched = false
+		is := s.Counts()
+		if s.settings().Kind == event.KindStream {
+			is.Acked = s.counted.Acked // positions, and not events
+		}
+		counts.AddSince(s.counted, is)
+		s.counted = is
 		p.subscribed.stirred = append(p.subscribed.stirred, Stirred{Number: s.number, ID: s.id()})
 	}
 	return p.subscribed.stirred
@@ -169,7 +177,7 @@ func (p *Projector) numbered(number uint32) (*subscription, error) {
 	if !ok {
 		return nil, store.Damagedf("subscription %d has no state", number)
 	}
-	s := &subscription{number: number, config: config, SubscriptionState: state}
+	s := &subscription{number: number, config: config, SubscriptionState: state, counted: state.Counts()}
 	p.subscribed.kept[number] = s
 	return s, nil
 }

@@ -88,6 +88,29 @@ func DecodeSubscriptionState(b []byte) (SubscriptionState, error) {
 	return s, r.error("subscription")
 }
 
+// DeliveryCounts are the counts of a subscription, or of several, that only grow.
+type DeliveryCounts struct {
+	Matched, Dropped, Errors        uint64
+	Handed, Acked, Nacked, Lost     uint64
+	Buried, Gone, Gaps, Quarantined uint64
+}
+
+// Counts returns the subscription's counts.
+func (s *SubscriptionState) Counts() DeliveryCounts {
+	return DeliveryCounts{
+		Matched: s.Matched, Dropped: s.Dropped, Errors: s.Errors,
+		Handed: s.Handed, Acked: s.Acked, Nacked: s.Nacked, Lost: s.Lost,
+		Buried: s.Buried, Gone: s.Gone, Gaps: s.Gaps, Quarantined: s.Quarantined,
+	}
+}
+
+// AddSince adds what was counted between two moments.
+func (c *DeliveryCounts) AddSince(was, is DeliveryCounts) {
+	c.Matched, c.Dropped, c.Errors = c.Matched+is.Matched-was.Matched, c.Dropped+is.Dropped-was.Dropped, c.Errors+is.Errors-was.Errors
+	c.Handed, c.Acked, c.Nacked, c.Lost = c.Handed+is.Handed-was.Handed, c.Acked+is.Acked-was.Acked, c.Nacked+is.Nacked-was.Nacked, c.Lost+is.Lost-was.Lost
+	c.Buried, c.Gone, c.Gaps, c.Quarantined = c.Buried+is.Buried-was.Buried, c.Gone+is.Gone-was.Gone, c.Gaps+is.Gaps-was.Gaps, c.Quarantined+is.Quarantined-was.Quarantined
+}
+
 // PendingState says where an event is on its way to a subscription's consumers.
 type PendingState uint8
 

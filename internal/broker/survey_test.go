@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+)
+
+// filtered is a change of a subscription's document: a filter in CESQL.
+func filtered(sql string) func(*event.Subscription) {
+	return func(d *event.Subscription) { d.Filters = []byte(`[{"sql":"` + sql + `"}]`) }
+}
+
+// TestFiltersThatNeverMatchAreVisible, and so are those that fail on a missing
+// attribute: in the status of each subscription, and in the metrics of all.
+func TestFiltersThatNeverMatchAreVisible(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	never := x.subscribe("a", filtered("type = 'T'"))
+	missing := x.subscribe("a", filtered("severity > 3"))
+	some := x.subscribe("a", filtered("EXISTS severity AND severity > 3"))
+	narrow := x.subscribe("a", func(d *event.Subscription) { d.Types, d.Source = []string{"none", "other"}, "/s" })
+	for _, e := range []map[string]any{nil, {"severity": 2}, {"severity": 4}, nil, {"severity": 5}} {
+		x.mustSend("a", x.draft("", "", e))
+	}
+	for _, id := range []string{never, missing, some, narrow} {
+		x.fetch(id)
+	}
+	x.mustSend("a", x.draft("", "", nil)) // which a reader that is open finds by the index
+	for id, want := range map[string][3]uint64{never: {0, 6, 0}, missing: {2, 4, 3}, some: {2, 4, 0}, narrow: {0, 6, 0}} {
+		x.fetch(id)
+		info, err := x.Subscription(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := info.Status
+		if got := [3]uint64{s.Matched, s.Dropped, s.Errors}; got != want {
+			t.Errorf("%s: matched, dropped and errors are %v, want %v", info.Document.Filters, got, want)
+		}
+	}
+	x.wantMetrics(
+		"signalbox_subscriptions", "4", "signalbox_subscription_sessions", "0",
+		`signalbox_subscription_events_total{result="matched"}`, "4",
+		`signalbox_subscription_events_total{result="dropped"}`, "20",
+		`signalbox_subscription_events_total{result="failed"}`, "3",
+		"signalbox_subscription_hand_outs_total", "4",
+	)
+}
+
+// TestDeliveriesAreCounted: hand-outs, how they ended, dead letters, what was made
+// of them, gaps, expiries, lag, and what is kept for a subscription.
+func TestDeliveriesAreCounted(t *testing.T) {
+	x := newBox(t, broker.Options{HoldMax: 3 * time.Hour})
+	defer func() { x.close() }()
+	x.put("a", keep(time.Hour, event.CleanupDelete))
+	ctx := context.Background()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.MaxAttempts = 2 })
+	x.subscribe("b", func(d *event.Subscription) { d.Config.ExpiresAfter = event.Duration(time.Hour) })
+	for _, event := range []string{"taken", "late", "refused", "put off"} {
+		x.mustSend("a", x.draft(event, "", nil))
+	}
+	handed := x.fetch(id)
+	x.ack(id, handed[0])
+	if _, err := x.Reject(ctx, anonymous(), id, broker.Verdict{Tokens: []string{handed[2].Token}, Reason: "no"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := x.Nack(ctx, anonymous(), id, broker.Verdict{Tokens: []string{handed[3].Token}}); err != nil {
+		t.Fatal(err)
+	}
+	x.pass(2 * time.Hour) // "late" has no answer, the other subscription expires
+	within(t, 20*time.Second, "the expiry", func() bool { return x.metric("signalbox_subscription_expired_total") == "1" })
+	x.wantMetrics(
+		"signalbox_subscription_hand_outs_total", "4",
+		`signalbox_subscription_settled_total{result="acked"}`, "1",
+		`signalbox_subscription_settled_total{result="nacked"}`, "1",
+		`signalbox_subscription_settled_total{result="timed_out"}`, "1",
+		`signalbox_subscription_dead_letters_total{cause="spent"}`, "1",
+		"signalbox_subscription_held_topics", "1",
+	)
+	if moved, err := x.Redrive(ctx, anonymous(), id, broker.LetterFilter{}, 0, 10); err != nil || moved.Moved != 1 {
+		t.Fatal(moved, err)
+	}
+	for _, h := range x.fetch(id) {
+		if ok, err := x.Reject(ctx, anonymous(), id, broker.Verdict{Tokens: []string{h.Token}}); err != nil || !ok[0] {
+			t.Fatal(ok, err)
+		}
+	}
+	if moved, err := x.Discard(ctx, anonymous(), id, broker.LetterFilter{}, 0, 10, "nobody needs them"); err != nil || moved.Moved != 3 {
+		t.Fatal(moved, err)
+	}
+	x.mustSend("a", x.draft("unread", "", nil))
+	x.pass(time.Minute)
+	x.wantMetrics("signalbox_subscription_lag_events", "1", "signalbox_subscription_lag_seconds", "60",
+		"signalbox_subscription_redriven_total", "1", "signalbox_subscription_discarded_total", "3")
+	x.pass(5 * time.Hour)
+	x.mustSend("a", x.draft("later", "", nil))
+	x.fetch(id)
+	x.wantMetrics("signalbox_subscription_gaps_total", "1", "signalbox_subscription_held_topics", "0")
+}
