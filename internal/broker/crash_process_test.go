@@ -111,6 +111,11 @@ type crashRequest struct {
 	Policy  *event.Policy
 	Events  []json.RawMessage
 	Publish broker.PublishRequest // without its events
+
+	Subscription string              // its id, of the operations below
+	Document     *event.Subscription `json:",omitempty"`
+	Fetch        broker.FetchRequest
+	Verdict      broker.Verdict
 }
 
 type crashAnswer struct {
@@ -120,6 +125,10 @@ type crashAnswer struct {
 	Message string
 	Seen    uint64 // a reader got this position
 	JSON    string
+
+	Subscription string
+	Handed       []broker.HandedOut
+	Settled      []bool
 }
 
 // crashChild is the process as the publishers see it.
@@ -193,13 +202,18 @@ func (c *crashChild) read(h *history, out io.Reader) {
 
 // do sends a request and waits for the answer.
 func (c *crashChild) do(req crashRequest) (broker.PublishResult, error) {
+	a, err := c.ask(req)
+	return a.Result, err
+}
+
+func (c *crashChild) ask(req crashRequest) (crashAnswer, error) {
 	answer := make(chan crashAnswer, 1)
 	c.mu.Lock()
 	c.n++
 	req.N = c.n
 	if c.waiting == nil {
 		c.mu.Unlock()
-		return broker.PublishResult{}, errGone
+		return crashAnswer{}, errGone
 	}
 	c.waiting[req.N] = answer
 	line := append(must(json.Marshal(req)), '\n')
@@ -208,11 +222,34 @@ func (c *crashChild) do(req crashRequest) (broker.PublishResult, error) {
 	a, ok := <-answer
 	switch {
 	case !ok:
-		return broker.PublishResult{}, errGone
+		return a, errGone
 	case a.Code != "":
-		return broker.PublishResult{}, event.Errorf(a.Code, "%s", a.Message)
+		return a, event.Errorf(a.Code, "%s", a.Message)
 	}
-	return a.Result, nil
+	return a, nil
+}
+
+// The child is a consumer of subscriptions, too.
+
+func (c *crashChild) CreateSubscription(_ context.Context, _ identity.Principal, d event.Subscription) (info broker.SubscriptionInfo, err error) {
+	a, err := c.ask(crashRequest{Op: "subscribe", Document: &d})
+	info.Document.ID = a.Subscription
+	return info, err
+}
+
+func (c *crashChild) Fetch(_ context.Context, _ identity.Principal, id string, req broker.FetchRequest) ([]broker.HandedOut, error) {
+	a, err := c.ask(crashRequest{Op: "fetch", Subscription: id, Fetch: req})
+	return a.Handed, err
+}
+
+func (c *crashChild) Ack(_ context.Context, _ identity.Principal, id string, v broker.Verdict) ([]bool, error) {
+	a, err := c.ask(crashRequest{Op: "ack", Subscription: id, Verdict: v})
+	return a.Settled, err
+}
+
+func (c *crashChild) Nack(_ context.Context, _ identity.Principal, id string, v broker.Verdict) ([]bool, error) {
+	a, err := c.ask(crashRequest{Op: "nack", Subscription: id, Verdict: v})
+	return a.Settled, err
 }
 
 func (c *crashChild) Publish(_ context.Context, _ identity.Principal, req broker.PublishRequest) (broker.PublishResult, error) {
@@ -325,6 +362,16 @@ func crashChildDo(b *broker.Broker, line []byte) (a crashAnswer) {
 			req.Publish.Events = append(req.Publish.Events, ev)
 		}
 		a.Result, err = b.Publish(ctx, who, req.Publish)
+	case "subscribe":
+		var info broker.SubscriptionInfo
+		info, err = b.CreateSubscription(ctx, who, *req.Document)
+		a.Subscription = info.Document.ID
+	case "fetch":
+		a.Handed, err = b.Fetch(ctx, who, req.Subscription, req.Fetch)
+	case "ack":
+		a.Settled, err = b.Ack(ctx, who, req.Subscription, req.Verdict)
+	case "nack":
+		a.Settled, err = b.Nack(ctx, who, req.Subscription, req.Verdict)
 	}
 	if err != nil {
 		e := event.AsError(err)

@@ -14,6 +14,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/identity"
 )
 
 // deliveryLedger is what the outside of a broker knows of a subscription: what
@@ -54,10 +55,22 @@ func (l *deliveryLedger) saw(h *broker.HandedOut) {
 	l.attempts[id] = h.Attempt
 }
 
-// work fetches and settles until the power fails.
-func (l *deliveryLedger) work(ctx context.Context, b *broker.Broker, id string, rng *rand.Rand) {
+// consumed is a broker as its consumers see it, or a process with one.
+type consumed interface {
+	CreateSubscription(ctx context.Context, p identity.Principal, d event.Subscription) (broker.SubscriptionInfo, error)
+	Fetch(ctx context.Context, p identity.Principal, id string, req broker.FetchRequest) ([]broker.HandedOut, error)
+	Ack(ctx context.Context, p identity.Principal, id string, v broker.Verdict) ([]bool, error)
+	Nack(ctx context.Context, p identity.Principal, id string, v broker.Verdict) ([]bool, error)
+}
+
+func newDeliveryLedger() *deliveryLedger {
+	return &deliveryLedger{published: map[string]bool{}, settled: map[string]bool{}, unknown: map[string]bool{}, attempts: map[string]int{}}
+}
+
+// work fetches and settles until the broker is gone.
+func (l *deliveryLedger) work(ctx context.Context, b consumed, id string, visibility time.Duration, rng *rand.Rand) {
 	for ctx.Err() == nil {
-		handed, err := b.Fetch(ctx, anonymous(), id, broker.FetchRequest{Max: 1 + rng.IntN(5), Visibility: time.Second})
+		handed, err := b.Fetch(ctx, anonymous(), id, broker.FetchRequest{Max: 1 + rng.IntN(5), Visibility: visibility})
 		if err != nil || !l.note(func() {
 			for i := range handed {
 				l.saw(&handed[i])
@@ -88,10 +101,10 @@ func (l *deliveryLedger) work(ctx context.Context, b *broker.Broker, id string, 
 	}
 }
 
-func (l *deliveryLedger) publish(ctx context.Context, r *rig, round, publisher int) {
+func (l *deliveryLedger) publish(ctx context.Context, r *rig, to target, round, publisher int) {
 	for i := 0; ctx.Err() == nil; i++ {
 		id := fmt.Sprintf("%d-%d-%d", round, publisher, i)
-		_, err := r.publish("a", r.event("/p", id, fmt.Sprint("k", i%5), "1", nil))
+		_, err := to.Publish(ctx, anonymous(), broker.PublishRequest{Topic: "a", Events: []*event.Event{r.event("/p", id, fmt.Sprint("k", i%5), "1", nil)}})
 		if !l.note(func() {
 			if err == nil {
 				l.published[id] = true
@@ -111,7 +124,7 @@ func TestCrashOfSubscriptions(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 5))
 	fs := vfs.NewCrashableMem()
 	clock := newCrashClock(20)
-	l := &deliveryLedger{published: map[string]bool{}, settled: map[string]bool{}, unknown: map[string]bool{}, attempts: map[string]int{}}
+	l := newDeliveryLedger()
 	change := func(o *broker.Options) { o.Clock = clock }
 	r := newRig(t, fs, change)
 	id := createPull(t, r.b)
@@ -129,7 +142,7 @@ func TestCrashOfSubscriptions(t *testing.T) {
 	t.Logf("%d power losses, %d events, %d acknowledged, seed %d", rounds, len(l.published), len(l.settled), seed)
 }
 
-func createPull(t *testing.T, b *broker.Broker) string {
+func createPull(t *testing.T, b consumed) string {
 	t.Helper()
 	d := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
 	d.Config.Kind, d.Config.Topics, d.Config.MaxAttempts = event.KindPull, []string{"a"}, 4
@@ -146,9 +159,9 @@ func (l *deliveryLedger) powerLoss(r *rig, fs *vfs.MemFS, id string, round int, 
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for n := range 2 {
-		running.Go(func() { l.publish(ctx, r, round, n) })
+		running.Go(func() { l.publish(ctx, r, r.b, round, n) })
 		own := rand.New(rand.NewPCG(rng.Uint64(), 1))
-		running.Go(func() { l.work(ctx, r.b, id, own) })
+		running.Go(func() { l.work(ctx, r.b, id, time.Second, own) })
 	}
 	time.Sleep(time.Duration(20+rng.IntN(150)) * time.Millisecond) // when the power fails, not what is waited for
 	l.mu.Lock()
@@ -214,6 +227,87 @@ func (l *deliveryLedger) drain(t *testing.T, r *rig, id string) {
 		// An acknowledgement without an answer may have taken effect.
 		if !l.settled[event] && !l.unknown[event] && !dead[event] {
 			t.Errorf("event %s was published and is lost", event)
+		}
+	}
+}
+
+// TestKillOfSubscriptions kills the process of a broker at random instants, also
+// while it starts, while events are published and two subscriptions are worked on.
+// What the process has said holds: no event is lost, none is handed out again after
+// its acknowledgement was durable, attempts are counted on. Guards F47, step 2, and
+// F48, step 2.
+func TestKillOfSubscriptions(t *testing.T) {
+	seed := drawCrashSeed(t)
+	rng := rand.New(rand.NewPCG(seed, 6))
+	t.Chdir(t.TempDir())
+	h := newCrashHistory(t, seed, vfs.Default)
+	defer h.close()
+	ledgers := []*deliveryLedger{newDeliveryLedger(), newDeliveryLedger()}
+	ids := make([]string, len(ledgers))
+	kills := max(3, *crashRounds/4)
+	for round := range kills {
+		killAtWork(t, h, ledgers, ids, round, rng)
+	}
+	r := newRig(t, vfs.Default, func(o *broker.Options) { o.Clock = h.clock })
+	acked := 0
+	for i, l := range ledgers {
+		if ids[i] == "" {
+			ids[i] = createPull(t, r.b) // it was killed too early, each time
+		}
+		l.drain(t, r, ids[i])
+		for _, fault := range l.faults {
+			t.Error(fault)
+		}
+		acked += len(l.settled)
+	}
+	r.close()
+	r.mustVerify()
+	t.Logf("%d kills, %d events, %d acknowledged by two subscriptions, seed %d", kills, len(ledgers[0].published), acked, seed)
+}
+
+// killAtWork works with a process until it is killed. Each subscription has one
+// worker, so that what it sees is in the order in which it was handed out.
+func killAtWork(t *testing.T, h *history, ledgers []*deliveryLedger, ids []string, round int, rng *rand.Rand) {
+	t.Helper()
+	h.writeTap()
+	child, err := startCrashChild(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	time.AfterFunc(time.Duration(100+rng.IntN(900))*time.Millisecond, func() { _ = child.cmd.Process.Kill() })
+	r := &rig{t: t}
+	var running sync.WaitGroup
+	for i, l := range ledgers {
+		own := rand.New(rand.NewPCG(rng.Uint64(), 1))
+		running.Go(func() {
+			if ids[i] == "" { // what it does not answer to is a subscription that nobody uses
+				d := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
+				d.Config.Kind, d.Config.Topics, d.Config.MaxAttempts, d.Config.Start = event.KindPull, []string{"a"}, 4, "earliest"
+				info, err := child.CreateSubscription(ctx, anonymous(), d)
+				if err != nil {
+					return
+				}
+				ids[i] = info.Document.ID
+			}
+			l.work(ctx, child, ids[i], 20*time.Second, own)
+		})
+	}
+	running.Go(func() { ledgers[0].publishForAll(ctx, r, child, ledgers[1:], round) })
+	<-child.gone
+	stop()
+	running.Wait()
+}
+
+// publishForAll publishes, and has other ledgers know of it, too.
+func (l *deliveryLedger) publishForAll(ctx context.Context, r *rig, to target, others []*deliveryLedger, round int) {
+	l.publish(ctx, r, to, round, 0)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range others {
+		for id := range l.published {
+			other.note(func() { other.published[id] = true })
 		}
 	}
 }
