@@ -234,8 +234,7 @@ func (l *deliveryLedger) drain(t *testing.T, r *rig, id string) {
 // TestKillOfSubscriptions kills the process of a broker at random instants, also
 // while it starts, while events are published and two subscriptions are worked on.
 // What the process has said holds: no event is lost, none is handed out again after
-// its acknowledgement was durable, attempts are counted on. Guards F47, step 2, and
-// F48, step 2.
+// its acknowledgement was durable, attempts are counted on.
 func TestKillOfSubscriptions(t *testing.T) {
 	seed := drawCrashSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 6))
