@@ -60,7 +60,7 @@ def table(quick):
     stored = 100_000 if quick else 500_000
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
             catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t),
-            restart(10_000 if quick else 10_000_000), *growth(quick, t)]
+            restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored)]
 
 
 def publish(number, n, t):
@@ -174,6 +174,17 @@ def replay(stored):
         [read_ours("full", stored, 3), read_nats("nats-pull", "nats-pull", "FULL", stored, 3)],
         [Versus("JetStream, pull consumer", "nats-pull", must=2, reach=3)],
         load=[load_ours("full", stored), load_nats("FULL", stored, -1)])
+
+
+def filtered(stored):
+    """Every tenth key ends in 0, and with it every tenth event."""
+    want = Job("ours", "ours", "replay -url http://{addr}/v1/topics/full/events?filter=subject%20LIKE%20%27%250%27 "
+               f"-count {stored // 10} -reps 3 {PID}", "stored-ours")
+    whole = read_ours("full", stored, 3)
+    return Row(
+        16, f"bytes to a filtered SSE reader that wants a tenth of {stored:,} events", "bytes", " B",
+        [want, Job("whole", whole.server, whole.args, whole.store)],
+        [Versus("the same reader without a filter", "whole", must=0.12, reach=0.1)], lower=True, load=[load_ours("full", stored)])
 
 
 def idle(readers):
