@@ -27,7 +27,7 @@ type Backup struct {
 
 // Backup asks the broker for a backup of everything. "signalbox restore" puts it back.
 func (c *Client) Backup(ctx context.Context) (*Backup, error) {
-	res, dog, cancel, err := c.admin(ctx, "backup") //nolint:bodyclose // The backup owns the body from here on, and Close closes it.
+	res, dog, cancel, err := c.stream(ctx, "backup", call{method: http.MethodPost, url: c.base + "/v1/admin/backup"}) //nolint:bodyclose // The backup owns the body from here on, and Close closes it.
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ type Compaction struct {
 // Compact has the broker reclaim disk at once and waits for the end. Progress, if not nil, is called after each step.
 // Publishing and reading go on meanwhile.
 func (c *Client) Compact(ctx context.Context, progress func(Compaction)) (Compaction, error) {
-	res, dog, cancel, err := c.admin(ctx, "compact")
+	res, dog, cancel, err := c.stream(ctx, "compact", call{method: http.MethodPost, url: c.base + "/v1/admin/compact"})
 	if err != nil {
 		return Compaction{}, err
 	}
@@ -100,8 +100,8 @@ func (c *Client) Compact(ctx context.Context, progress func(Compaction)) (Compac
 	}
 }
 
-// admin sends one administrative call. It is not tried again: whoever asks decides that.
-func (c *Client) admin(ctx context.Context, what string) (_ *http.Response, _ *watchdog, _ context.CancelCauseFunc, err error) {
+// stream sends a call whose answer is long. It is not tried again: whoever asks decides that.
+func (c *Client) stream(ctx context.Context, what string, k call) (_ *http.Response, _ *watchdog, _ context.CancelCauseFunc, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	dog := newWatchdog(c.watchdog, cancel)
 	defer func() {
@@ -110,7 +110,7 @@ func (c *Client) admin(ctx context.Context, what string) (_ *http.Response, _ *w
 			cancel(nil)
 		}
 	}()
-	req, err := c.request(ctx, call{method: http.MethodPost, url: c.base + "/v1/admin/" + what})
+	req, err := c.request(ctx, k)
 	if err != nil {
 		return nil, nil, nil, err
 	}

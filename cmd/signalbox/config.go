@@ -5,6 +5,7 @@ package main
 import (
 	_ "embed" // for the example below
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -60,6 +61,18 @@ type Config struct {
 	// How many bytes of a topic are kept beyond its retention for a subscription that has not read them. At least 1KiB.
 	HoldMaxBytes byteSize `key:"hold_max_bytes" value:"size" default:"1GiB" help:"keep at most this much of a topic for subscriptions beyond its retention"`
 
+	// How often a checkpoint of the audit trail is signed, while something is added to it. 0 signs only when somebody
+	// asks for one.
+	AuditInterval time.Duration `key:"audit_interval" value:"duration" default:"1m" help:"sign a checkpoint of the audit trail this often; 0 only when asked"`
+
+	// A file to which every checkpoint is appended, on another volume than the data or on one that can only be appended
+	// to. At the start the log is held against the last one in it, and a log that was cut or replaced is not served.
+	AuditFile string `key:"audit_file" value:"file" default:"" help:"append checkpoints of the audit trail to this file, and refuse to start with a log that is not what the last one says"`
+
+	// An https URL to which every checkpoint is posted as text/plain; http is for this machine only. What is not
+	// answered with 2xx is sent again.
+	AuditURL auditURL `key:"audit_url" value:"url" default:"" help:"post checkpoints of the audit trail to this https URL"`
+
 	// The form of the broker's own logs, which go to standard error: text or json.
 	LogFormat logFormat `key:"log_format" value:"format" default:"text" help:"text or json"`
 
@@ -91,12 +104,22 @@ func (c *Config) validate() error {
 		return usagef("dedup_window is %s and must be at least 1s", c.DedupWindow)
 	case (c.TLSCert == "") != (c.TLSKey == ""):
 		return usagef("tls_cert and tls_key belong together: give both or neither")
+	case c.AuditInterval != 0 && c.AuditInterval < time.Second:
+		return usagef("audit_interval is %s and must be 0 or at least 1s", c.AuditInterval)
 	case c.HoldMax < time.Second:
 		return usagef("hold_max is %s and must be at least 1s", c.HoldMax)
 	case c.HoldMaxBytes < 1<<10:
 		return usagef("hold_max_bytes is %s and must be at least 1KiB", c.HoldMaxBytes.String())
 	}
 	return checkLoopback(c.Listen)
+}
+
+// auditInterval is the interval as the broker takes it.
+func (c *Config) auditInterval() time.Duration {
+	if c.AuditInterval == 0 {
+		return -1
+	}
+	return c.AuditInterval
 }
 
 // origins are those of web pages, as browsers write them in the Origin header, with commas between them.
@@ -117,6 +140,22 @@ func (o *origins) UnmarshalText(text []byte) error {
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || origin != u.Scheme+"://"+strings.ToLower(u.Host) {
 			return usagef("%q is not an origin such as https://console.example", origin)
 		}
+	}
+	return nil
+}
+
+// auditURL is where checkpoints are posted to.
+type auditURL string
+
+// UnmarshalText reads a setting.
+func (a *auditURL) UnmarshalText(text []byte) error {
+	*a = auditURL(text)
+	if *a == "" {
+		return nil
+	}
+	u, err := url.Parse(string(text))
+	if err != nil || u.Host == "" || u.Scheme != "https" && (u.Scheme != "http" || checkLoopback(net.JoinHostPort(u.Hostname(), "80")) != nil) {
+		return usagef("%q is not an https URL", text)
 	}
 	return nil
 }

@@ -83,7 +83,8 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	processors := tuneRuntime()
 	b, err := broker.Open(broker.Options{
 		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger,
-		Found: founder(cmp.Or(c.Space, "main"), c.Data),
+		Found:         founder(cmp.Or(c.Space, "main"), c.Data),
+		AuditInterval: c.auditInterval(), AuditFile: c.AuditFile, AuditURL: string(c.AuditURL),
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
 		Fatal: func(message string) {
 			logger.Error("the broker cannot go on and ends", "reason", message,

@@ -10,27 +10,34 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/broker"
 )
 
 func (a *app) verifyCommand() *cobra.Command {
-	var data string
+	var data, key string
+	var checkpoints []string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check a data directory for damage",
 		Long: "Check a data directory that no broker has open: the checksums of its files, that every row can be read, and that\n" +
 			"events, states, counts and the audit chain agree with each other. Nothing is changed.\n\n" +
+			"With --checkpoint, the audit trail is also held against checkpoints that were kept elsewhere (see \"signalbox audit\"):\n" +
+			"only they show that the end of the log was cut off, or that all of it was replaced.\n\n" +
 			"What is wrong is printed with where it is and what to do; the status is then 3.",
 		Example: "  signalbox verify\n" +
 			"  signalbox verify --data ./other-data --json",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.verify(cmd.Context(), data) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.verify(cmd.Context(), data, key, checkpoints) },
 	}
 	cmd.Flags().StringVar(&data, "data", envOr("SIGNALBOX_DATA", "./signalbox-data"), "data `directory`; the environment variable SIGNALBOX_DATA sets the default")
+	cmd.Flags().StringVar(&key, "key", "", "public `key` of the checkpoints, or a file that has one or more")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "`file` of checkpoints that were kept; may be repeated")
+	cmd.MarkFlagsRequiredTogether("key", "checkpoint")
 	return cmd
 }
 
-func (a *app) verify(ctx context.Context, data string) error {
+func (a *app) verify(ctx context.Context, data, key string, checkpoints []string) error {
 	text, err := a.text()
 	if err != nil {
 		return err
@@ -38,8 +45,18 @@ func (a *app) verify(ctx context.Context, data string) error {
 	if err := existingDir(data); err != nil {
 		return err
 	}
+	var kept []audit.Checkpoint
+	if len(checkpoints) > 0 {
+		keys, err := readKeys(key)
+		if err != nil {
+			return err
+		}
+		if kept, err = readCheckpoints(checkpoints, keys); err != nil {
+			return err
+		}
+	}
 	m := a.meter()
-	report, err := broker.Verify(ctx, data, nil, m.checking())
+	report, err := broker.VerifyAgainst(ctx, data, nil, kept, m.checking())
 	m.clear()
 	if err != nil {
 		return err

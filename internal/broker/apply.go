@@ -70,6 +70,7 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 	err = b.store.Commit(out.Batch, func() {
 		b.dispatch.Advance(&out)
 		b.registry.Store(out.Registry)
+		b.audit.advance(&out.Space)
 	})
 	if err != nil {
 		return 0, err

@@ -62,6 +62,12 @@ type Options struct {
 	HoldBytes uint64
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
+	// AuditInterval is how often a checkpoint of the audit trail is signed, while
+	// something is added to it. 0: 1 min; negative: only when one is asked for.
+	AuditInterval time.Duration
+	// AuditFile and AuditURL are where checkpoints go beside the data directory, so
+	// that whoever can change that cannot take back what was signed. "": nowhere.
+	AuditFile, AuditURL string
 	// Held bounds what ephemeral topics hold in memory.
 	Held dispatch.HeldLimits
 	// Found, if set, is asked for the name and the administrator key of a space
@@ -99,6 +105,9 @@ func (o *Options) fill() {
 	if o.CleanEvery == 0 {
 		o.CleanEvery = 10 * time.Second
 	}
+	if o.AuditInterval == 0 {
+		o.AuditInterval = time.Minute
+	}
 	if o.Fatal == nil {
 		o.Fatal = func(message string) { panic("broker: " + message) }
 	}
@@ -126,6 +135,7 @@ type Broker struct {
 	roster    *roster
 	ready     probe
 
+	audit      *auditor
 	deliveries *deliveries
 	filters    compiled // of subscriptions
 	registry   atomic.Pointer[projector.Registry]
@@ -209,6 +219,9 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(), Metrics: counted,
 		Boot: newIncarnation(), Held: o.Held, MaxDriftMillis: p.Settings().MaxDriftMillis, Own: presenceTopics(),
 	})
+	if b.audit, err = openAuditor(b); err != nil {
+		return nil, err
+	}
 	counted.Source(s.Sample)
 	counted.Source(b.sample)
 	if skew := b.clock.Skew(); skew < -time.Minute {
@@ -219,6 +232,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	b.background.Go(b.tickLoop)
 	b.background.Go(b.cleanLoop)
 	b.background.Go(b.keeper)
+	b.background.Go(b.audit.loop)
 	b.background.Go(func() { b.disk.loop(b.stop) })
 	return b, nil
 }
@@ -324,7 +338,7 @@ func (b *Broker) Close() error {
 		b.upkeep.Lock() // for good
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		b.closeErr = errors.Join(b.store.Flush(ctx), b.store.Close())
+		b.closeErr = errors.Join(b.audit.finish(), b.store.Flush(ctx), b.store.Close())
 	})
 	return b.closeErr
 }

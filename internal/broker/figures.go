@@ -100,6 +100,7 @@ func add(c metrics.Counter, n int) {
 
 // sample tells the metrics that are looked up.
 func (b *Broker) sample(s metrics.Sample) {
+	s.Set("signalbox_audit_entries", float64(b.AuditSize()))
 	proposals, bytes := b.log.Waiting()
 	s.Set("signalbox_publish_queue_proposals", float64(proposals))
 	s.Set("signalbox_publish_queue_bytes", float64(bytes))

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -61,14 +62,20 @@ const verifyFindingsMax = 100
 // with each other, with the counts and with the audit chain. Damage is in the
 // report; the error is for what kept it from looking: code store_locked or
 // store_format, or the operating system's refusal.
-func Verify(ctx context.Context, dir string, fs vfs.FS, progress func(VerifyProgress)) (report VerifyReport, err error) {
+func Verify(ctx context.Context, dir string, fs vfs.FS, progress func(VerifyProgress)) (VerifyReport, error) {
+	return VerifyAgainst(ctx, dir, fs, nil, progress)
+}
+
+// VerifyAgainst is Verify, and compares the audit trail with checkpoints that were kept
+// elsewhere and whose signatures were checked.
+func VerifyAgainst(ctx context.Context, dir string, fs vfs.FS, kept []audit.Checkpoint, progress func(VerifyProgress)) (report VerifyReport, err error) {
 	if fs == nil {
 		fs = vfs.Default
 	}
 	if progress == nil {
 		progress = func(VerifyProgress) {}
 	}
-	v := verification{report: &report, progress: progress, fs: fs, dir: dir, files: map[string]bool{}}
+	v := verification{report: &report, progress: progress, fs: fs, dir: dir, files: map[string]bool{}, kept: kept}
 	report.Dir, report.Findings = dir, []VerifyFinding{}
 	// Damage can break what Pebble takes for granted; it is damage then, too.
 	defer func() {
@@ -102,6 +109,7 @@ type verification struct {
 	progress func(VerifyProgress)
 	fs       vfs.FS
 	dir      string
+	kept     []audit.Checkpoint
 
 	mu     sync.Mutex
 	report *VerifyReport   // guarded by mu until the store is closed
@@ -175,16 +183,18 @@ func (v *verification) rows(ctx context.Context, s *store.Store) error {
 	if err := v.tables(ctx, tables, false); err != nil {
 		return err
 	}
+	trail := newTrailCheck(v, s, v.kept)
 	tally, err := projector.Verify(ctx, s, projector.Watch{
-		Found:    v.row,
+		Found: v.row, Leaf: trail.leaf,
 		Progress: func(step string, rows uint64) { v.progress(VerifyProgress{Step: step, Done: rows}) },
 	})
+	trail.end()
 	r := v.report
 	r.Head = event.Cursor{Position: tally.Position, Incarnation: tally.Settings.IncarnationName}
 	r.Cursor, r.Chain, r.LogMillis = r.Head.String(), fmt.Sprintf("%x", tally.Chain), tally.LogMillis
 	r.Counts = append(r.Counts,
 		VerifyCount{"topics", tally.Topics}, VerifyCount{"events", tally.Events}, VerifyCount{"superseded events", tally.History}, VerifyCount{"keys", tally.Winners},
-		VerifyCount{"audit leaves", tally.Leaves}, VerifyCount{"timers", tally.Timers},
+		VerifyCount{"audit leaves", tally.Leaves}, VerifyCount{"audit entries", tally.Entries}, VerifyCount{"checkpoints", trail.compared}, VerifyCount{"timers", tally.Timers},
 		VerifyCount{"deduplication records", tally.Seen}, VerifyCount{"idempotency records", tally.Answered},
 		VerifyCount{"minutes", tally.Minutes}, VerifyCount{"subscriptions", tally.Subscriptions}, VerifyCount{"events to reclaim", tally.Reclaim}, VerifyCount{"topics to reclaim", tally.Garbage},
 	)
@@ -199,7 +209,7 @@ func (v *verification) row(f projector.Finding) {
 	}
 	switch f.What {
 	case "unreadable", "event_missing", "undecodable":
-	case "leaf", "chain", "leaf_gap", "leaf_count":
+	case "leaf", "entry", "chain", "leaf_gap", "leaf_count":
 		out.Action = actionAudit
 	default:
 		if !v.damaged() { // which may explain it, and must be put right first

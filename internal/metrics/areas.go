@@ -153,6 +153,7 @@ var areas = []Area{
 			Meaning: "1 while publishes are refused because the disk is nearly full.",
 			Night:   "Free space as above. It goes on by itself within a second of there being room."},
 	}},
+	auditArea,
 	storeArea,
 	processArea,
 }

@@ -48,6 +48,7 @@ type Metrics struct {
 	Cleaner       Cleaner
 	Store         Store
 	HTTP          HTTP
+	Audit         Audit
 
 	registry *prometheus.Registry
 	sampled  map[string]*prometheus.Desc
@@ -156,6 +157,19 @@ func (s *Store) StallEnded() {
 	}
 }
 
+// Audit counts what becomes of the audit trail.
+type Audit struct {
+	Checkpoints, Failures Counter
+	Size                  Gauge // entries that the newest checkpoint is over
+	File, URL             AuditPlace
+}
+
+// AuditPlace is a place to which checkpoints are brought.
+type AuditPlace struct {
+	Size     Gauge
+	Failures Counter
+}
+
 // HTTP counts at the HTTP door.
 type HTTP struct {
 	Dropped Counter // connections
@@ -228,6 +242,13 @@ func New() *Metrics {
 	m.HTTP = HTTP{
 		Dropped: r.counter("signalbox_http_connections_dropped_total"),
 		refused: r.codes("signalbox_http_refused_total", event.Codes()),
+	}
+	m.Audit = Audit{
+		Checkpoints: r.counter("signalbox_audit_checkpoints_total"),
+		Failures:    r.counter("signalbox_audit_failures_total"),
+		Size:        r.gauge("signalbox_audit_checkpoint_entries"),
+		File:        AuditPlace{r.gauge("signalbox_audit_outside_entries", "file"), r.counter("signalbox_audit_outside_failures_total", "file")},
+		URL:         AuditPlace{r.gauge("signalbox_audit_outside_entries", "url"), r.counter("signalbox_audit_outside_failures_total", "url")},
 	}
 	for _, d := range Catalogue() {
 		if d.sampled {

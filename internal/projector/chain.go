@@ -3,71 +3,62 @@
 package projector
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
+	"encoding/json"
+	"fmt"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
+	"signalbox/internal/eventlog"
 )
 
-// leafVersion is the layout of an audit leaf:
-//
-//	SHA-256(version ‖ index ‖ kind ‖ log_ms ‖ position ‖ HLC ‖ flags ‖ topic ‖ body)
-//
-// with version, kind and flags one byte each, the other numbers 8 bytes
-// big-endian, topic preceded by its length in 4 bytes, and body the 32 bytes
-// SHA-256(salt ‖ body). The chain is head' = SHA-256(head ‖ leaf), from 32
-// zero bytes on.
-const leafVersion = 1
-
-// Kinds of audit leaves.
-const (
-	leafEvent   = 1 // flags: the outcome
-	leafControl = 2 // body: the control entry, unsalted
-	leafRefusal = 3 // body: the code
-)
-
-type leaf struct {
-	kind     byte
-	position uint64
-	hlc      event.HLC
-	flags    byte
-	topic    string
-	body     [32]byte
-}
-
-// append appends what is hashed of a leaf.
-func (l *leaf) append(dst []byte, index uint64, logMillis int64) []byte {
-	dst = append(dst, leafVersion)
-	dst = binary.BigEndian.AppendUint64(dst, index)
-	dst = append(dst, l.kind)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(logMillis))
-	dst = binary.BigEndian.AppendUint64(dst, l.position)
-	dst = binary.BigEndian.AppendUint64(dst, uint64(l.hlc))
-	dst = append(dst, l.flags)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(l.topic)))
-	dst = append(dst, l.topic...)
-	return append(dst, l.body[:]...)
-}
-
-// chain appends a leaf to the audit chain, and returns its index.
-func (p *Projector) chain(l leaf) uint64 {
-	index := p.space.Leaves
-	p.scratch = l.append(p.scratch[:0], index, p.space.LogMillis)
-	sum := sha256.Sum256(p.scratch)
-	p.leaves = append(p.leaves, sum[:]...)
+// chain appends an entry to the audit trail, and returns its index. Its leaf and
+// the entry itself are rows of the commit, so that what the leaf was made of is
+// known when the event is gone.
+func (p *Projector) chain(e audit.Entry) uint64 {
+	e.Index, e.LogMillis = p.space.Leaves, p.space.LogMillis
+	leaf := e.Leaf()
+	p.leaves = append(p.leaves, leaf[:]...)
+	p.entries = audit.AppendEntry(p.entries, &e)
 	p.space.Leaves++
-	p.space.Chain = NextChain(p.space.Chain, sum)
-	return index
+	p.space.Chain = audit.NextChain(p.space.Chain, leaf)
+	return e.Index
 }
 
-// NextChain returns the chain head after a leaf.
-func NextChain(head, leaf [32]byte) [32]byte {
-	var b [64]byte
-	copy(b[:32], head[:])
-	copy(b[32:], leaf[:])
-	return sha256.Sum256(b[:])
+// refusalDetail is what the entry of a refusal says.
+type refusalDetail struct {
+	Code      string `json:"code"`
+	Principal string `json:"principal,omitempty"`
+	Count     uint64 `json:"count"` // how many refusals the entry stands for
 }
 
-func (p *Projector) refusalLeaf(topic, code string) {
-	p.chain(leaf{kind: leafRefusal, topic: topic, body: sha256.Sum256([]byte(code))})
+func (p *Projector) refusalEntry(proposal *eventlog.Proposal, topic, code string) {
+	p.chain(audit.Detailed(audit.KindRefusal, topic, mustDetail(refusalDetail{code, proposal.Principal, max(1, proposal.RefusedCount)})))
+}
+
+// controlDetail is what the entry of a change of topics or settings says.
+type controlDetail struct {
+	Principal string `json:"principal,omitempty"` // none: the broker itself
+	eventlog.Control
+}
+
+// subscriptionDetail is what the entry of a change of a subscription says.
+type subscriptionDetail struct {
+	Principal string `json:"principal,omitempty"`
+	eventlog.Subscription
+}
+
+// mustDetail panics if a detail does not encode, which plain fields always do.
+func mustDetail(v any) []byte {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(fmt.Sprintf("projector: a detail does not encode: %v", err))
+	}
+	return b
+}
+
+// expiryEntry notes that an event's expirytime has removed it.
+func (p *Projector) expiryEntry(t *topic, position uint64, hlc event.HLC) {
+	e := audit.Detailed(audit.KindExpiry, t.Name, nil)
+	e.Position, e.HLC = position, hlc
+	p.chain(e)
 }

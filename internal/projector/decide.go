@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
 )
@@ -127,7 +128,7 @@ func (p *Projector) accept(t *topic, d *decision) store.Verdict {
 	if d.superseded {
 		verdict.Outcome = Superseded
 	}
-	index := p.chain(leaf{kind: leafEvent, position: position, hlc: d.hlc, flags: verdict.Outcome, topic: t.Name, body: e.Body})
+	index := p.chain(audit.Entry{Kind: audit.KindEvent, Position: position, HLC: d.hlc, Flags: verdict.Outcome, Topic: t.Name, Digest: e.Body})
 	seen := store.SeenRow{Superseded: d.superseded, Position: position, HLC: d.hlc, LogMillis: p.space.LogMillis, Content: e.Content}
 	p.batch.SetSeen(p.space.Generation, t.Number, e.Identity, &seen)
 	p.overlay.seen.put(seenKey{t.Number, e.Identity}, seen)

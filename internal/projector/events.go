@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
 )
@@ -31,7 +32,7 @@ func (p *Projector) events(proposal *eventlog.Proposal) (Result, error) {
 			if proposal.Batch && !refused.Code.Class().Retryable { // else the whole batch is to come again, as it is
 				refused = Aborted(i, refused)
 			}
-			p.refusalLeaf(proposal.Topic, string(refused.Code))
+			p.refusalEntry(proposal, proposal.Topic, string(refused.Code))
 			return Result{Err: refused}, nil
 		}
 		result.Verdicts = append(result.Verdicts, verdict)
@@ -71,7 +72,7 @@ func (p *Projector) answered(proposal *eventlog.Proposal) (Result, bool, error) 
 	}
 	if row.Request != proposal.Idempotency.Request {
 		err := event.Errorf(event.CodeIdempotencyKeyReused, "This Idempotency-Key was used for other events in the last %s. Use a fresh key for a different request.", millis(p.settings.DedupMillis)).With("Idempotency-Key")
-		p.refusalLeaf(proposal.Topic, string(err.Code))
+		p.refusalEntry(proposal, proposal.Topic, string(err.Code))
 		return Result{Err: err}, true, nil
 	}
 	return Result{Verdicts: row.Verdicts, Replayed: true}, true, nil
@@ -93,6 +94,7 @@ type undo struct {
 	batch   store.Mark
 	space   store.Space
 	leaves  int
+	entries int
 	applied int
 	topic   *topic // nil: it did not exist
 	before  store.Topic
@@ -104,7 +106,7 @@ func (p *Projector) begin(proposal *eventlog.Proposal) *undo {
 	if len(proposal.Entries) < 2 {
 		return nil
 	}
-	u := &undo{batch: p.batch.Mark(), space: p.space, leaves: len(p.leaves), applied: len(p.applied)}
+	u := &undo{batch: p.batch.Mark(), space: p.space, leaves: len(p.leaves), entries: len(p.entries), applied: len(p.applied)}
 	if t := p.topics[proposal.Topic]; t != nil {
 		u.topic, u.before = t, t.Topic
 	}
@@ -119,7 +121,7 @@ func (p *Projector) rollback(u *undo) {
 	created := p.space.TopicLast > u.space.TopicLast
 	p.batch.Cut(u.batch)
 	p.space = u.space
-	p.leaves, p.applied = p.leaves[:u.leaves], p.applied[:u.applied]
+	p.leaves, p.entries, p.applied = p.leaves[:u.leaves], p.entries[:u.entries], p.applied[:u.applied]
 	p.overlay.rollback()
 	switch {
 	case u.topic != nil:
@@ -146,7 +148,7 @@ func (p *Projector) event(proposal *eventlog.Proposal, i int) (store.Verdict, *e
 			return store.Verdict{}, idReused(e, &seen), nil
 		}
 		if ok {
-			p.chain(leaf{kind: leafEvent, position: seen.Position, hlc: seen.HLC, flags: Duplicate, topic: proposal.Topic, body: e.Body})
+			p.chain(audit.Entry{Kind: audit.KindEvent, Position: seen.Position, HLC: seen.HLC, Flags: Duplicate, Topic: proposal.Topic, Digest: e.Body})
 			return store.Verdict{Outcome: Duplicate, Position: seen.Position, HLC: seen.HLC}, nil, nil
 		}
 	} else if refused := p.admissible(proposal.Topic); refused != nil {

@@ -90,6 +90,7 @@ func (p *Projector) expireHistory(t *topic, timer store.Timer) error {
 	}
 	found, err := p.store.HistoryEvent(t.Number, timer.Position, func(row store.EventRow) error {
 		p.drop(t, &row)
+		p.expiryEntry(t, timer.Position, row.HLC)
 		return nil
 	})
 	if err != nil || !found {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"signalbox/event"
@@ -64,8 +65,10 @@ func TestLeaves(t *testing.T) {
 	}
 
 	configured := sha256.Sum256(mustJSON(t, configure(defaultSettings()).Control))
+	refusal := func(code string, count int) [32]byte {
+		return sha256.Sum256([]byte(fmt.Sprintf(`{"code":%q,"count":%d}`, code, count)))
+	}
 	body := func(p *eventlog.Proposal) [32]byte { return p.Entries[0].Body }
-	code := func(c string) [32]byte { return sha256.Sum256([]byte(c)) }
 	stamp := event.NewHLC(epoch, 0)
 	want := [][32]byte{
 		expectedLeaf(0, 2, 0, 0, 0, 0, "", configured),
@@ -73,8 +76,8 @@ func TestLeaves(t *testing.T) {
 		expectedLeaf(2, 1, epoch, 1, stamp, projector.Accepted, "a", body(first)),
 		expectedLeaf(3, 1, epoch, 2, late, projector.Superseded, "a", body(second)),
 		expectedLeaf(4, 1, epoch+9, 1, stamp, projector.Duplicate, "a", body(first)),
-		expectedLeaf(5, 3, epoch+9, 0, 0, 0, "a", code("key_required")),
-		expectedLeaf(6, 3, epoch+9, 0, 0, 0, "b", code("topic_reserved")),
+		expectedLeaf(5, 3, epoch+9, 0, 0, 0, "a", refusal("key_required", 1)),
+		expectedLeaf(6, 3, epoch+9, 0, 0, 0, "b", refusal("topic_reserved", 4)),
 	}
 	rows := r.rows()
 	leaves := rows[len(rows)-1].value

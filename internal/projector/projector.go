@@ -10,7 +10,7 @@
 // duplicates, preconditions, HLC drift and supersession, expiry, retention,
 // and the audit chain. All writes of one group go into one batch.
 //
-// It imports eventlog and store, and event and ticket.
+// It imports eventlog, audit and store, and event and ticket.
 package projector
 
 import (
@@ -53,7 +53,7 @@ type Projector struct {
 	batch   *store.Batch  // of the current group
 	lookup  *store.Lookup // what was committed before the current group
 	leaves  []byte        // of the current group
-	scratch []byte
+	entries []byte        // of which they are, see audit.AppendEntry
 	applied []Applied
 	gone    []Key
 	touched []*topic
@@ -161,7 +161,8 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	p.lookup = p.store.NewLookup()
 	defer func() { err = errors.Join(err, p.lookup.Close()) }()
 	p.batch = p.store.NewBatch()
-	p.leaves, p.applied, p.gone, p.touched = nil, nil, nil, p.touched[:0]
+	p.leaves, p.entries = p.leaves[:0], p.entries[:0] // the batch copies them
+	p.applied, p.gone, p.touched = nil, nil, p.touched[:0]
 	p.overlay.reset()
 	p.subscribed.reset()
 	firstLeaf := p.space.Leaves
@@ -187,6 +188,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	out.Subscriptions = p.finishSubscriptions(&out.Delivered)
 	if len(p.leaves) > 0 {
 		p.batch.SetLeaves(firstLeaf, p.leaves)
+		p.batch.SetEntries(firstLeaf, p.entries)
 	}
 	p.batch.SetSpace(&p.space)
 	out.Batch, out.Applied, out.Forgotten, out.Space, out.Registry = p.batch, p.applied, p.gone, p.space, p.registry
@@ -228,7 +230,7 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 		out.Due = due
 		return Result{}, err
 	case eventlog.KindRefusal:
-		p.refusalLeaf(proposal.Topic, proposal.RefusedCode)
+		p.refusalEntry(proposal, proposal.Topic, proposal.RefusedCode)
 		return Result{}, nil
 	case eventlog.KindProbe:
 		return Result{}, nil

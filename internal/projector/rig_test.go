@@ -169,8 +169,8 @@ func (r *rig) digest(name string) (d event.Digest) {
 // row is a row of the store as its bytes.
 type row struct{ key, value string }
 
-// rows closes the store and returns everything in it. The audit leaves come
-// back as one row: how they are cut into rows is the only thing that depends
+// rows closes the store and returns everything in it. The audit leaves, and
+// the entries of the trail, come back as one row each: how they are cut into rows is the only thing that depends
 // on how proposals were grouped into commits.
 func (r *rig) rows() []row {
 	r.t.Helper()
@@ -185,13 +185,16 @@ func (r *rig) rows() []row {
 		r.t.Fatal(err)
 	}
 	var rows []row
-	var leaves bytes.Buffer
+	var leaves, entries bytes.Buffer
 	for ok := it.First(); ok; ok = it.Next() {
 		if key := it.Key(); key[0] == 'L' {
 			if binary.BigEndian.Uint64(key[1:])*32 != uint64(leaves.Len()) {
 				r.t.Fatalf("the row of leaf %d follows %d bytes of leaves", binary.BigEndian.Uint64(key[1:]), leaves.Len())
 			}
 			leaves.Write(it.Value())
+			continue
+		} else if key[0] == 'l' {
+			entries.Write(it.Value())
 			continue
 		}
 		rows = append(rows, row{string(it.Key()), string(it.Value())})
@@ -202,7 +205,7 @@ func (r *rig) rows() []row {
 	if err := db.Close(); err != nil {
 		r.t.Fatal(err)
 	}
-	return append(rows, row{"L", leaves.String()})
+	return append(rows, row{"l", entries.String()}, row{"L", leaves.String()})
 }
 
 type quiet struct{}

@@ -3,12 +3,11 @@
 package projector
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
 )
@@ -187,37 +186,42 @@ func (p *Projector) subscription(proposal *eventlog.Proposal) (Result, error) {
 	op := proposal.Subscription
 	result := Result{Delivery: &Delivery{}}
 	var refused *event.Error
+	var s *subscription
+	var cursor uint64
 	if op.Op == eventlog.SubscriptionCreate {
 		refused = p.createSubscription(proposal)
 	} else {
-		s, err := p.find(op.ID)
-		if err != nil {
+		var err error
+		if s, err = p.find(op.ID); err != nil {
 			return Result{}, err
 		}
 		if s == nil {
 			refused = unknownSubscription(op.ID)
-		} else if refused, err = p.changeSubscription(s, proposal, result.Delivery); err != nil {
-			return Result{}, err
+		} else {
+			cursor = s.Cursor
+			if refused, err = p.changeSubscription(s, proposal, result.Delivery); err != nil {
+				return Result{}, err
+			}
 		}
 	}
 	if !isControl(op.Op) {
+		if refused == nil {
+			p.deliveryEntry(s, proposal, result.Delivery, cursor)
+		}
 		result.Err = refused
 		return result, nil
 	}
 	if refused != nil {
-		p.refusalLeaf(TopicSubscriptions, string(refused.Code))
+		p.refusalEntry(proposal, TopicSubscriptions, string(refused.Code))
 		return Result{Err: refused}, nil
 	}
-	body, err := controlBody(op)
-	if err != nil {
-		return Result{}, err
-	}
-	p.chain(leaf{kind: leafControl, topic: TopicSubscriptions, body: body})
+	p.chain(audit.Detailed(audit.KindControl, TopicSubscriptions, mustDetail(subscriptionDetail{proposal.Principal, public(op)})))
 	return result, nil
 }
 
 // isControl tells changes by which somebody decides something from the many that
-// only say how far delivery is. The former have an audit leaf.
+// only say how far delivery is. The former have an entry each, and are refused in
+// one; of the latter those that did something have one, see deliveryEntry.
 func isControl(op string) bool {
 	switch op {
 	case eventlog.SubscriptionHandOut, eventlog.SubscriptionSettle, eventlog.SubscriptionAcknowledge,
@@ -227,20 +231,16 @@ func isControl(op string) bool {
 	return true
 }
 
-// controlBody hashes a change without the secrets in it, which are short enough
-// to be guessed from a hash.
-func controlBody(op *eventlog.Subscription) ([32]byte, error) {
-	public := *op
+// public is a change without the secrets in it: the audit trail is kept for ever,
+// and whoever may read it need not know them.
+func public(op *eventlog.Subscription) eventlog.Subscription {
+	out := *op
 	if op.Document != nil {
 		d := *op.Document
 		d.SinkCredential = nil
-		public.Document = &d
+		out.Document = &d
 	}
-	body, err := json.Marshal(public)
-	if err != nil {
-		return [32]byte{}, fmt.Errorf("a subscription does not encode: %w", err)
-	}
-	return sha256.Sum256(body), nil
+	return out
 }
 
 func unknownSubscription(id string) *event.Error {

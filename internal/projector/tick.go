@@ -3,6 +3,7 @@
 package projector
 
 import (
+	"signalbox/event"
 	"signalbox/internal/store"
 )
 
@@ -99,9 +100,10 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 		return nil
 	}
 	var key string
+	var hlc event.HLC
 	var tombstone bool
 	found, err := p.store.Event(t.Number, timer.Position, func(row store.EventRow) error {
-		key, tombstone = string(row.Key), row.Flags&store.EventTombstone != 0
+		key, hlc, tombstone = string(row.Key), row.HLC, row.Flags&store.EventTombstone != 0
 		return nil
 	})
 	if err != nil {
@@ -112,6 +114,7 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 	}
 	if !t.Policy.Compacts() {
 		p.batch.DeleteEvent(t.Number, timer.Position)
+		p.expiryEntry(t, timer.Position, hlc)
 		return nil // the figures of such a topic count up to what was retired
 	}
 	winner, ok, err := p.winner(t, key)
@@ -119,6 +122,7 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 		return err // this tick has purged it, and a row is deleted only once
 	}
 	p.batch.DeleteEvent(t.Number, timer.Position)
+	p.expiryEntry(t, timer.Position, hlc)
 	p.touch(t)
 	t.Events--
 	t.Retained -= uint64(winner.Size)

@@ -3,12 +3,11 @@
 package projector
 
 import (
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
 )
@@ -73,14 +72,10 @@ func (p *Projector) control(proposal *eventlog.Proposal) (Result, error) {
 		return Result{}, err
 	}
 	if refused != nil {
-		p.refusalLeaf(c.Topic, string(refused.Code))
+		p.refusalEntry(proposal, c.Topic, string(refused.Code))
 		return Result{Err: refused}, nil
 	}
-	body, err := json.Marshal(c)
-	if err != nil {
-		return Result{}, fmt.Errorf("a control entry does not encode: %w", err)
-	}
-	p.chain(leaf{kind: leafControl, topic: c.Topic, body: sha256.Sum256(body)})
+	p.chain(audit.Detailed(audit.KindControl, c.Topic, mustDetail(controlDetail{proposal.Principal, *c})))
 	return Result{}, nil
 }
 

@@ -25,6 +25,7 @@ type Finding struct {
 // Tally counts the rows that were checked.
 type Tally struct {
 	Leaves    uint64
+	Entries   uint64 // of these leaves that have one
 	Events    uint64 // retained, without History
 	History   uint64 // retained although they are superseded
 	Reclaim   uint64 // events that are gone, and whose space is not reclaimed yet
@@ -50,6 +51,8 @@ type Tally struct {
 type Watch struct {
 	Found    func(Finding)
 	Progress func(step string, rows uint64)
+	// Leaf, if set, is told of every audit leaf in order, and of the chain behind it.
+	Leaf func(leaf, chain [32]byte)
 }
 
 // verifier checks a store against what apply guarantees. It compares rows of
@@ -113,7 +116,7 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 		name string
 		run  func() error
 	}{
-		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves},
+		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves}, {"entries", v.entries},
 		{"timers", v.timers}, {"events", v.events}, {"history", v.histories}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
 		{"subscriptions", v.subscriptions}, {"agents", v.agents},
 	} {

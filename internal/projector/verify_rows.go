@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/store"
 )
 
@@ -24,8 +25,11 @@ func (v *verifier) leaves() error {
 		}
 		next = l.First + uint64(len(l.Leaves)/32)
 		for b := l.Leaves; len(b) > 0; b = b[32:] {
-			chain = NextChain(chain, [32]byte(b))
+			chain = audit.NextChain(chain, [32]byte(b))
 			v.tally.Leaves++
+			if v.watch.Leaf != nil {
+				v.watch.Leaf([32]byte(b), chain)
+			}
 		}
 		return v.row()
 	})
@@ -40,6 +44,46 @@ func (v *verifier) leaves() error {
 	}
 	if v.space.Leaves < v.space.Position {
 		v.found(Finding{What: "leaf_count", Explanation: sprintf("There are %d audit leaves for %d events.", v.space.Leaves, v.space.Position)})
+	}
+	return nil
+}
+
+// entries checks that each entry of the audit trail gives its leaf.
+func (v *verifier) entries() error {
+	return v.in.Entries(func(e store.EntriesAt, err error) error {
+		if err != nil {
+			v.undecoded(Finding{}, err)
+			return v.row()
+		}
+		index := e.First
+		for b := e.Entries; len(b) > 0; index++ {
+			var entry audit.Entry
+			if entry, b, err = audit.DecodeEntry(b); err != nil {
+				v.undecoded(Finding{Leaf: index, HasLeaf: true}, err)
+				break
+			}
+			v.tally.Entries++
+			if err := v.entry(index, &entry); err != nil {
+				return err
+			}
+		}
+		return v.row()
+	})
+}
+
+func (v *verifier) entry(index uint64, e *audit.Entry) error {
+	e.Index = index
+	want := e.Leaf()
+	got, ok, err := v.in.Leaf(index)
+	switch {
+	case err != nil && v.complete("leaves"):
+		return err
+	case err != nil: // it was reported once
+	case !ok || got != want:
+		v.found(Finding{What: "entry", Topic: e.Topic, Position: e.Position, Leaf: index, HasLeaf: true,
+			Explanation: sprintf("The entry gives the leaf %x, and %x is stored: the entry or the leaf was changed.", want, got)})
+	case e.Detail != nil && sha256.Sum256(e.Detail) != e.Digest:
+		v.found(Finding{What: "entry", Topic: e.Topic, Leaf: index, HasLeaf: true, Explanation: "The entry's detail does not give its digest: it was changed."})
 	}
 	return nil
 }
@@ -131,8 +175,8 @@ func (v *verifier) eventLeaf(t *verified, e *store.EventAt, bad report) error {
 	if e.Flags&store.EventSuperseded != 0 {
 		outcome = Superseded
 	}
-	l := leaf{kind: leafEvent, position: e.Position, hlc: e.HLC, flags: outcome, topic: t.Name, body: [32]byte(h.Sum(nil))}
-	want := sha256.Sum256(l.append(nil, e.Leaf, e.LogMillis))
+	l := audit.Entry{Index: e.Leaf, Kind: audit.KindEvent, LogMillis: e.LogMillis, Position: e.Position, HLC: e.HLC, Flags: outcome, Topic: t.Name, Digest: [32]byte(h.Sum(nil))}
+	want := l.Leaf()
 	got, ok, err := v.in.Leaf(e.Leaf)
 	switch {
 	case err != nil:

@@ -3,6 +3,7 @@
 package projector_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -107,10 +109,10 @@ func TestVerifyFindsNothingInSoundRows(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := projector.Tally{Leaves: 17, Events: 7, History: 2, Reclaim: 0, Winners: 5, Seen: 12, Answered: 1, Timers: 4, Minutes: 2, Topics: 4, Garbage: 1, Position: 12}
+	want := projector.Tally{Leaves: 18, Entries: 18, Events: 7, History: 2, Reclaim: 0, Winners: 5, Seen: 12, Answered: 1, Timers: 4, Minutes: 2, Topics: 4, Garbage: 1, Position: 12}
 	got := tally
 	got.Chain, got.LogMillis, got.Settings = want.Chain, want.LogMillis, want.Settings
-	if got.Leaves != want.Leaves || got.Events != want.Events || got.History != want.History || got.Winners != want.Winners || got.Seen != want.Seen || got.Answered != want.Answered ||
+	if got.Leaves != want.Leaves || got.Entries != want.Entries || got.Events != want.Events || got.History != want.History || got.Winners != want.Winners || got.Seen != want.Seen || got.Answered != want.Answered ||
 		got.Timers != want.Timers || got.Minutes != want.Minutes || got.Topics != want.Topics || got.Garbage != want.Garbage || got.Position != want.Position {
 		t.Errorf("counted %+v, want %+v", got, want)
 	}
@@ -321,11 +323,29 @@ func otherDamages() []damage {
 		{"minute beyond", "minute", "Minute 1", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetMinute(1, 1000) }},
 		{"leaf changed", "chain", "changed", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(0, make([]byte, 32)) }},
 		{"leaf twice", "leaf_gap", "expected", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(1, make([]byte, 64)) }},
-		{"leaves beyond", "leaf_count", "counted", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(17, make([]byte, 32)) }},
-		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(17, make([]byte, 31)) }},
+		{"leaves beyond", "leaf_count", "counted", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(18, make([]byte, 32)) }},
+		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(18, make([]byte, 31)) }},
+		{"entry changed", "entry", "gives the leaf", changeEntry(func(e *audit.Entry) { e.LogMillis++ })},
+		{"detail changed", "entry", "digest", changeEntry(func(e *audit.Entry) { e.Detail[0]++ })},
+		{"entries cut", "undecodable", "entry", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetEntries(0, []byte{1, 2}) }},
 		{"chain head", "chain", "changed", changeSpace(func(s *store.Space) { s.Chain[0]++ })},
-		{"leaf count", "leaf_count", "counted 18", changeSpace(func(s *store.Space) { s.Leaves++ })},
+		{"leaf count", "leaf_count", "counted 19", changeSpace(func(s *store.Space) { s.Leaves++ })},
 		{"position", "position", "beyond", changeSpace(func(s *store.Space) { s.Position = 5 })},
+	}
+}
+
+// changeEntry changes the first entry of the audit trail, that of the settings.
+func changeEntry(change func(*audit.Entry)) func(*testing.T, *rig, *store.Batch) {
+	return func(t *testing.T, r *rig, b *store.Batch) {
+		err := r.store.LeafRows(0, true, func(row store.LeafRow) (bool, error) {
+			e, rest, err := audit.DecodeEntry(bytes.Clone(row.Entries))
+			change(&e)
+			b.SetEntries(0, append(audit.AppendEntry(nil, &e), rest...))
+			return false, err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -346,6 +346,22 @@ func (b *Batch) SetLeaves(first uint64, leaves []byte) {
 	w.end(at)
 }
 
+// SetEntries stores what a commit's audit leaves were made of.
+func (b *Batch) SetEntries(first uint64, entries []byte) {
+	b.rows.write(pebble.InternalKeyKindSet, appendUint64Key(nil, prefixEntries, first), entries)
+}
+
+// SetTreeNode stores the root of a complete subtree over 256^level leaves, and
+// the head of the chain behind it if it is of the lowest level.
+func (b *Batch) SetTreeNode(level uint8, n uint64, node *TreeNode) {
+	b.rows.write(pebble.InternalKeyKindSet, appendTreeKey(nil, level, n), append(node.Root[:len(node.Root):len(node.Root)], node.Chain[:]...))
+}
+
+// SetCheckpoint stores a signed checkpoint over so many leaves.
+func (b *Batch) SetCheckpoint(size uint64, signed []byte) {
+	b.rows.write(pebble.InternalKeyKindSet, appendUint64Key(nil, prefixCheckpoint, size), signed)
+}
+
 // SetSpace stores the space's own state.
 func (b *Batch) SetSpace(s *Space) {
 	w := &b.rows

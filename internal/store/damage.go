@@ -34,8 +34,9 @@ func (d Damage) String() string {
 }
 
 // unsyncedRecordsMax is how many records of the write-ahead log can be unsynced
-// at once: the commit of apply and one of the cleaner, each of which waits for
-// its sync before the next is written. See [Store.Commit] and [Store.Reclaim].
+// at once: the commit of apply and one of the cleaner or the auditor, each of which
+// waits for its sync before the next is written. See [Store.Commit] and
+// [Store.Reclaim].
 const unsyncedRecordsMax = 2
 
 // openDirectory locks an existing data directory and looks for damage that

@@ -366,6 +366,22 @@ func decodeLeaves(key, value []byte) (l LeavesAt, err error) {
 	return l, nil
 }
 
+// EntriesAt is an l row.
+type EntriesAt struct {
+	First   uint64
+	Entries []byte
+}
+
+// Entries walks the l rows. A row is valid during the call.
+func (in *Inspector) Entries(each func(EntriesAt, error) error) error {
+	return walk(in, prefixEntries, func(key, value []byte) (e EntriesAt, err error) {
+		if len(key) != 1+8 {
+			return e, badKey("entries", key)
+		}
+		return EntriesAt{binary.BigEndian.Uint64(key[1:]), value}, nil
+	}, each)
+}
+
 // Leaves walks the L rows. A row is valid during the call.
 func (in *Inspector) Leaves(each func(LeavesAt, error) error) error {
 	return walk(in, prefixLeaves, decodeLeaves, each)
@@ -397,7 +413,7 @@ func covers(it *pebble.Iterator, index uint64) bool {
 // Unknown walks the keys that are none of the keyspace's.
 func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 	known := []byte{prefixEvent, prefixHistory, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
-		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixMeta,
+		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixEntries, prefixTree, prefixCheckpoint, prefixMeta,
 		prefixSubscriptionID, prefixSubscription, prefixSubscriptionState, prefixDelivery, prefixAgent}
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)

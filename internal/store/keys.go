@@ -19,6 +19,9 @@ import "encoding/binary"
 //	T t               a topic's figures, written with each commit that changes them
 //	G t               the number of a deleted topic whose rows are to be reclaimed
 //	L leaf            one row per commit: the audit leaves from that index on
+//	l leaf            one row per commit: the entries that these leaves are of
+//	b level n         a node of the tree over the leaves, see TreeNode
+//	c size            a signed checkpoint of the tree
 //	M name            the space's own state
 //	u id              a subscription's number n (uint32)
 //	U n               a subscription's document, see SubscriptionConfig
@@ -42,6 +45,8 @@ const (
 	prefixFigures  = 'T'
 	prefixGarbage  = 'G'
 	prefixLeaves   = 'L'
+	prefixEntries  = 'l'
+	prefixTree     = 'b'
 	prefixMeta     = 'M'
 
 	prefixSubscriptionID    = 'u'
@@ -49,7 +54,8 @@ const (
 	prefixSubscriptionState = 'V'
 	prefixDelivery          = 'W'
 
-	prefixAgent = 'A'
+	prefixAgent      = 'A'
+	prefixCheckpoint = 'c'
 )
 
 func appendEventKey(dst []byte, topic uint32, position uint64) []byte {
@@ -100,6 +106,10 @@ func appendUint32Key(dst []byte, prefix byte, n uint32) []byte {
 
 func appendNameKey(dst []byte, prefix byte, name string) []byte {
 	return append(append(dst, prefix), name...)
+}
+
+func appendTreeKey(dst []byte, level uint8, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, prefixTree, level), n)
 }
 
 // successor returns the smallest key that is greater than every key with the

@@ -97,18 +97,8 @@ func (s *Store) LoadTopics(each func(Topic) error) error {
 }
 
 // scan calls each with every row whose key has the prefix.
-func scan(r pebble.Reader, prefix []byte, each func(key, value []byte) error) (err error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: successor(prefix)})
-	if err != nil {
-		return readError(err)
-	}
-	defer func() { err = errors.Join(err, closeIterator(it)) }()
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := each(it.Key(), it.Value()); err != nil {
-			return err
-		}
-	}
-	return nil
+func scan(r pebble.Reader, prefix []byte, each func(key, value []byte) error) error {
+	return scanRange(r, prefix, successor(prefix), each)
 }
 
 // firstKey returns the first key in [lower, upper), or nil.

@@ -89,6 +89,7 @@ type Store struct {
 	// visible is held for writing from before a commit enters the memtable
 	// until it is durable and announced; see View.
 	visible sync.RWMutex
+	beside  sync.Mutex // held by what is written beside Commit
 }
 
 // Open opens or creates the data directory and takes its lock. It fails with
@@ -181,6 +182,8 @@ func (s *Store) Commit(b *Batch, announce func()) error {
 // the number of unsynced records is known, see unsyncedRecordsMax. It may run
 // beside Commit, so it must set no deduplication record.
 func (s *Store) Reclaim(b *Batch) error {
+	s.beside.Lock()
+	defer s.beside.Unlock()
 	if err := b.commit(s.db, pebble.Sync); err != nil {
 		return fmt.Errorf("store: reclaiming: %w", err)
 	}

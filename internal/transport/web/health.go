@@ -73,6 +73,10 @@ GET    /v1/subscriptions/{id}/dead-letters
 POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
 POST   /v1/filters/dry-run              what a filter makes of recent events, and why
 
+GET    /v1/audit/checkpoint             a signed checkpoint of the audit trail; GET /v1/audit/key is what to check it with
+GET    /v1/audit/proof?position=1       the proof that an event is part of it
+GET    /v1/audit/export                 the audit trail, to be checked without the broker
+
 GET    /openapi.yaml                    the whole API
 GET    /errors                          every error code and what to do
 GET    /healthz, /readyz                is it alive, does it accept publishes

@@ -23,6 +23,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) (
 	from := traceOf(r.Header)
 	span := s.opt.Tracer.Publish(r.Context(), from, topic)
 	defer func() { span.End(err) }()
+	prove := q.Get("ack") == "proof"
 	req, held, err := s.decodePublish(r, q)
 	defer s.held.give(held)
 	if err != nil {
@@ -46,6 +47,9 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) (
 	}
 	if res.Replayed {
 		h.Set("Idempotency-Replayed", "true")
+	}
+	if prove {
+		return s.writeProven(w, r, res.Receipts, req.Batch)
 	}
 	return writeReceipts(w, res.Receipts, req.Batch)
 }
@@ -106,11 +110,11 @@ func gone(error) error { return nil }
 // decodePublish reads everything of a publish but the topic.
 func (s *Server) decodePublish(r *http.Request, q url.Values) (req broker.PublishRequest, held int, err error) {
 	switch ack := q.Get("ack"); {
-	case !q.Has("ack") || ack == "durable":
+	case !q.Has("ack") || ack == "durable" || ack == "proof":
 	case ack == "none":
 		req.NoAck = true
 	default:
-		return req, 0, event.Errorf(event.CodeParameterInvalid, "ack=%.20q is unknown: use durable or none.", ack).With("ack")
+		return req, 0, event.Errorf(event.CodeParameterInvalid, "ack=%.20q is unknown: use durable, proof or none.", ack).With("ack")
 	}
 	if req.IdempotencyKey, err = idempotencyKey(r.Header); err != nil {
 		return req, 0, err

@@ -94,6 +94,7 @@ type Server struct {
 	held      budget  // bytes of bodies and answers in memory
 	streams   streams // event streams that left net/http
 	states    atomic.Int64
+	exports   atomic.Int64
 	conns     atomic.Int64
 	shared    atomic.Int64 // requests on connections of HTTP/2
 	turns     turns

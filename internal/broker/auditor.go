@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+	"signalbox/internal/audit"
+	"signalbox/internal/store"
+)
+
+// auditor makes the Merkle tree over the audit leaves and signs it. It works
+// beside the apply loop, from rows that are durable: what it has not come to yet
+// after a crash it makes when it is next asked.
+type auditor struct {
+	b       *Broker
+	signer  *audit.Signer
+	trail   atomic.Pointer[trail]            // what is durable
+	latest  atomic.Pointer[audit.Checkpoint] // nil: none was signed yet
+	turn    chan struct{}                    // held by whoever builds or signs
+	tree    auditTree                        // of the holder of turn
+	signed  time.Duration                    // when latest was, see elapsed; of the holder of turn
+	outside *outside
+}
+
+// trail is how far the audit trail is.
+type trail struct {
+	size  uint64
+	chain [32]byte
+}
+
+const (
+	auditKeyFile = "audit.key"
+	// auditSpacing is the least time between two checkpoints, which are kept for
+	// ever: whoever asks for proofs of what is new shares them.
+	auditSpacing = 100 * time.Millisecond
+)
+
+// openAuditor opens the audit trail, and draws the key of a new data directory.
+func openAuditor(b *Broker) (*auditor, error) {
+	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing}
+	files := b.options.FS
+	if files == nil {
+		files = vfs.Default
+	}
+	secret, err := auditKey(files, b.options.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("broker: the audit key: %w", err)
+	}
+	if a.signer, err = audit.NewSigner(secret); err != nil {
+		return nil, event.Errorf(event.CodeStoreDamaged, "The key that signs checkpoints, %s in the data directory, cannot be used: %w. Put it back from where you keep it; without it, remove the file, and a new key is drawn that auditors have to be told of.", auditKeyFile, err)
+	}
+	if err := a.tree.load(); err != nil {
+		return nil, err
+	}
+	signed, err := b.store.LastCheckpoint(math.MaxInt64)
+	if err != nil {
+		return nil, err
+	}
+	if c, err := audit.OpenCheckpoint(signed, a.keys()); err == nil {
+		a.latest.Store(&c)
+	} // one of another key, from before a restore, is no claim of this one
+	space := b.projector.Space()
+	a.advance(&space)
+	a.outside, err = openOutside(a)
+	return a, err
+}
+
+// auditKey returns the secret key of a data directory, and draws it first if there
+// is none.
+func auditKey(files vfs.FS, dir string) (string, error) {
+	name := files.PathJoin(dir, auditKeyFile)
+	f, err := files.Open(name)
+	if err == nil {
+		text, err := io.ReadAll(io.LimitReader(f, 4096))
+		return strings.TrimSpace(string(text)), errors.Join(err, f.Close())
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	secret, err := audit.GenerateKey("signalbox/" + newName(8))
+	if err != nil {
+		return "", err
+	}
+	return secret, writeKey(files, dir, name, secret+"\n")
+}
+
+// writeKey writes a file that is there completely or not at all.
+func writeKey(files vfs.FS, dir, name, text string) error {
+	f, err := files.Create(name+".new", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write([]byte(text))
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = files.Rename(name+".new", name)
+	}
+	if err != nil {
+		return err
+	}
+	d, err := files.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// advance notes what a commit has made durable.
+func (a *auditor) advance(s *store.Space) { a.trail.Store(&trail{s.Leaves, s.Chain}) }
+
+// keys are those with which the broker's own checkpoints are checked. It panics if
+// the signer has no valid public form.
+func (a *auditor) keys() audit.Keys {
+	keys, err := audit.ParseKeys(a.signer.Public())
+	if err != nil {
+		panic(fmt.Sprintf("broker: the audit key has no valid public form: %v", err))
+	}
+	return keys
+}
+
+// loop signs a checkpoint at every interval in which something was added.
+func (a *auditor) loop() {
+	if a.b.options.AuditInterval < 0 {
+		return
+	}
+	every := time.NewTicker(a.b.options.AuditInterval)
+	defer every.Stop()
+	for {
+		select {
+		case <-a.b.stop:
+			return
+		case <-every.C:
+		}
+		if _, err := a.checkpoint(context.Background(), a.trail.Load().size); err != nil {
+			a.b.metrics.Audit.Failures.Inc()
+			a.b.logger.Error("no checkpoint of the audit trail could be signed", "err", err, "todo", "run signalbox verify on a copy of the data directory; what is missing is signed with the next checkpoint")
+		}
+	}
+}
+
+// finish signs what has been added since the last interval, when the apply loop has
+// ended.
+func (a *auditor) finish() error {
+	if a.b.options.AuditInterval < 0 {
+		a.outside.close()
+		return nil
+	}
+	_, err := a.checkpoint(context.Background(), a.trail.Load().size)
+	a.outside.close()
+	return err
+}
+
+// lock waits for the turn.
+func (a *auditor) lock(ctx context.Context) error {
+	select {
+	case a.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return event.Errorf(event.CodeOverloaded, "The request ended before a checkpoint was signed: %w. Ask again.", ctx.Err())
+	}
+}
+
+func (a *auditor) unlock() { <-a.turn }
+
+// checkpoint returns a checkpoint over at least so many leaves, which must be
+// durable, and signs one if there is none.
+func (a *auditor) checkpoint(ctx context.Context, atLeast uint64) (audit.Checkpoint, error) {
+	if c := a.latest.Load(); c != nil && c.Size >= atLeast {
+		return *c, nil
+	}
+	if err := a.lock(ctx); err != nil {
+		return audit.Checkpoint{}, err
+	}
+	defer a.unlock()
+	if c := a.latest.Load(); c != nil && c.Size >= atLeast { // while waiting
+		return *c, nil
+	}
+	if wait := a.signed + auditSpacing - a.b.elapsed(); wait > 0 {
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return audit.Checkpoint{}, event.Errorf(event.CodeOverloaded, "The request ended before a checkpoint was signed: %w. Ask again.", ctx.Err())
+		}
+	}
+	return a.sign()
+}
+
+// sign signs the trail as it is. It is called by the holder of the turn.
+func (a *auditor) sign() (audit.Checkpoint, error) {
+	t := a.trail.Load()
+	if err := a.tree.build(t.size); err != nil {
+		return audit.Checkpoint{}, err
+	}
+	root, err := a.tree.root(t.size)
+	if err != nil {
+		return audit.Checkpoint{}, err
+	}
+	c := audit.Checkpoint{Size: t.size, Root: root, Chain: t.chain, Time: time.Now()}
+	if err := a.signer.Sign(&c); err != nil {
+		return c, err
+	}
+	batch := a.b.store.NewBatch()
+	batch.SetCheckpoint(c.Size, c.Note)
+	err = a.b.store.WriteAudit(batch)
+	batch.Close()
+	if err != nil {
+		return c, err
+	}
+	a.latest.Store(&c)
+	a.signed = a.b.elapsed()
+	a.b.metrics.Audit.Checkpoints.Inc()
+	a.b.metrics.Audit.Size.Set(float64(c.Size))
+	a.outside.offer()
+	return c, nil
+}

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+// auditArea is about the audit trail.
+var auditArea = Area{"Audit trail", []Definition{
+	{Name: "signalbox_audit_entries", Kind: KindGauge, Unit: "entries", sampled: true,
+		Meaning: "Entries of the audit trail, all of which are durable.", Night: "Smaller than before a restart: the end of the log was cut off. Run signalbox verify with the checkpoints that you keep outside."},
+	{Name: "signalbox_audit_checkpoints_total", Kind: KindCounter, Unit: "checkpoints",
+		Meaning: "Checkpoints signed since the start.", Night: "Standing still while entries grow for longer than audit_interval: see the failures."},
+	{Name: "signalbox_audit_checkpoint_entries", Kind: KindGauge, Unit: "entries",
+		Meaning: "Entries that the newest checkpoint is over.", Night: "Far behind the entries: as above. What is not covered yet could be cut off unnoticed."},
+	{Name: "signalbox_audit_failures_total", Kind: KindCounter, Unit: "failures",
+		Meaning: "Checkpoints that could not be signed.", Night: "Any: the error log says why. Publishing goes on; run signalbox verify on a copy."},
+	{Name: "signalbox_audit_outside_entries", Kind: KindGauge, Labels: []string{"place"}, Unit: "entries",
+		Meaning: "Entries of the newest checkpoint that audit_file (file) or audit_url (url) has taken since the start.",
+		Night:   "Behind checkpoint_entries for minutes, while the place is configured: see the failures."},
+	{Name: "signalbox_audit_outside_failures_total", Kind: KindCounter, Labels: []string{"place"}, Unit: "failures",
+		Meaning: "Attempts to bring a checkpoint outside that failed; each is repeated within a minute.",
+		Night:   "Growing: the file cannot be written or the endpoint does not answer with 2xx. Until it does, a cut log would be noticed only up to the last checkpoint there."},
+}}

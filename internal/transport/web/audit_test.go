@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"signalbox/internal/audit"
+)
+
+func (d *door) auditKeys() audit.Keys {
+	d.t.Helper()
+	keys, err := audit.ParseKeys(string(d.get("/v1/audit/key").want(d.t, 200).body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return keys
+}
+
+func (d *door) checkpoint(query string) audit.Checkpoint {
+	d.t.Helper()
+	c, err := audit.OpenCheckpoint(d.get("/v1/audit/checkpoint"+query).want(d.t, 200).body, d.auditKeys())
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return c
+}
+
+func structured(id string) string {
+	return fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/s","type":"t"}`, id)
+}
+
+func (d *door) publishOne(path, id string) answer {
+	d.t.Helper()
+	return d.do(request{method: "POST", path: path, body: structured(id), header: []string{"Content-Type: application/cloudevents+json"}}).want(d.t, 200)
+}
+
+func TestExportHoldsAgainstItsCheckpoints(t *testing.T) {
+	d := openDoor(t)
+	for i := range 5 {
+		d.publishOne("/v1/topics/log/events", fmt.Sprint(i))
+	}
+	earlier := d.checkpoint("?fresh=true")
+	for i := range 5 {
+		d.publishOne("/v1/topics/log/events", fmt.Sprint("b", i))
+	}
+	whole := d.get("/v1/audit/export").want(t, 200)
+	report, err := audit.Verify(context.Background(), bytes.NewReader(whole.body), audit.VerifyOptions{Keys: d.auditKeys(), Checkpoints: []audit.Checkpoint{earlier}})
+	if err != nil || report.Total != 0 || report.Size != 11 || report.Proved != 11 || report.Bodies != 11 {
+		t.Errorf("the export gives %+v, %v", report, err)
+	}
+	eq(t, "Signalbox-Audit-Size", whole.header.Get("Signalbox-Audit-Size"), "11")
+	// In two pieces, each of which begins with what comes before it.
+	first := d.get("/v1/audit/export?to=7").want(t, 200).body
+	second := d.get("/v1/audit/export?from=7").want(t, 200).body
+	if _, rest, _ := bytes.Cut(second, []byte("\n")); !bytes.Equal(append(first, rest...), whole.body) {
+		t.Error("two pieces are not the whole")
+	}
+	report, err = audit.Verify(context.Background(), bytes.NewReader(second), audit.VerifyOptions{Keys: d.auditKeys()})
+	if err != nil || report.Total != 0 || report.From != 7 || report.Proved != 11 {
+		t.Errorf("the second piece gives %+v, %v", report, err)
+	}
+	if c := d.checkpoint(""); c.Size != 11 {
+		t.Errorf("the newest checkpoint is over %d entries", c.Size)
+	}
+	if c := d.checkpoint("?size=6"); c.Size != 6 || !bytes.Equal(c.Note, earlier.Note) {
+		t.Errorf("the checkpoint over 6 entries is %+v", c)
+	}
+}
+
+func TestReceiptCarriesItsProof(t *testing.T) {
+	d := openDoor(t)
+	keys := d.auditKeys()
+	check := func(raw json.RawMessage, position uint64) {
+		t.Helper()
+		var p audit.Proof
+		if err := json.Unmarshal(raw, &p); err != nil {
+			t.Fatal(err)
+		}
+		if l, _, err := p.Check(keys); err != nil || l.Position != position || !strings.Contains(string(l.Body), `"source":"/s"`) {
+			t.Errorf("the proof is of position %d, want %d: %v", l.Position, position, err)
+		}
+	}
+	type receipt struct {
+		Outcome string          `json:"outcome"`
+		Proof   json.RawMessage `json:"proof"`
+	}
+	var one receipt
+	if err := json.Unmarshal(d.publishOne("/v1/topics/log/events?ack=proof", "1").body, &one); err != nil {
+		t.Fatal(err)
+	}
+	check(one.Proof, 1)
+	// A repetition is proved by the entry of the first.
+	if err := json.Unmarshal(d.publishOne("/v1/topics/log/events?ack=proof", "1").body, &one); err != nil {
+		t.Fatal(err)
+	}
+	eq(t, "outcome", one.Outcome, "duplicate")
+	check(one.Proof, 1)
+	var batch []receipt
+	a := d.do(request{method: "POST", path: "/v1/topics/log/events?ack=proof", body: "[" + structured("2") + "," + structured("3") + "]", header: []string{"Content-Type: application/cloudevents-batch+json"}})
+	if err := json.Unmarshal(a.want(t, 200).body, &batch); err != nil || len(batch) != 2 {
+		t.Fatalf("the batch gives %s, %v", a.body, err)
+	}
+	check(batch[0].Proof, 2)
+	check(batch[1].Proof, 3)
+}
+
+func TestProofsByIndexPositionAndSize(t *testing.T) {
+	d := openDoor(t)
+	keys := d.auditKeys()
+	d.publishOne("/v1/topics/log/events", "1")
+	earlier := d.checkpoint("?fresh=true")
+	d.publishOne("/v1/topics/log/events", "2")
+	for query, index := range map[string]uint64{"leaf=0": 0, "position=1": 1, "position=2": 2} {
+		var p audit.Proof
+		if err := json.Unmarshal(d.get("/v1/audit/proof?"+query).want(t, 200).body, &p); err != nil {
+			t.Fatal(err)
+		}
+		if l, _, err := p.Check(keys); err != nil || l.Index != index {
+			t.Errorf("%s proves entry %d: %v", query, l.Index, err)
+		}
+	}
+	for _, query := range []string{"from=2", "from=2&to=3", "from=0"} {
+		var p audit.Consistency
+		if err := json.Unmarshal(d.get("/v1/audit/proof?"+query).want(t, 200).body, &p); err != nil {
+			t.Fatal(err)
+		}
+		if query == "from=0" {
+			earlier = audit.Checkpoint{}
+		}
+		if later, err := p.Check(earlier, keys); err != nil || later.Size != 3 {
+			t.Errorf("%s proves %d entries: %v", query, later.Size, err)
+		}
+	}
+	for query, status := range map[string]int{
+		"proof": 400, "proof?leaf=3": 400, "proof?leaf=x": 400, "proof?position=0": 400, "proof?position=3": 400, "proof?leaf=1&position=1": 400,
+		"proof?from=4": 400, "proof?from=2&to=1": 400, "proof?from=1&to=2": 200, "proof?from=0&to=1": 404,
+		"checkpoint?fresh=maybe": 400, "checkpoint?size=-1": 400, "checkpoint?size=9": 404, "export?from=9": 400, "export?to=9": 400, "export?from=2&to=1": 400, "export?from=1&to=1": 200,
+	} {
+		if a := d.get("/v1/audit/" + query); a.status != status {
+			t.Errorf("%s gives %d %s, want %d", query, a.status, a.body, status)
+		}
+	}
+}
