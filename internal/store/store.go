@@ -118,8 +118,8 @@ func Open(o Options) (*Store, error) {
 			DataCorruption: o.corrupted,
 			FlushBegin: func(f pebble.FlushInfo) {
 				// With more, flushing has fallen behind, and publishing would soon wait for it. The count of memtables
-				// says nothing: the first ones of a store are small.
-				if f.InputBytes <= memtableBytes {
+				// says nothing: the first ones of a store are small. What a start has replayed it waits for.
+				if opened.Load() && f.InputBytes <= memtableBytes {
 					standBack()
 				}
 			},
