@@ -145,7 +145,7 @@ func measureSyncs(dir string) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// descriptorsMin is for 10,000 connections and the tables of the store.
+// descriptorsMin is for 11,000 connections and the tables of the store.
 const descriptorsMin = 16_384
 
 func (e *examination) descriptors() {

@@ -111,7 +111,7 @@ var areas = []Area{
 	{"HTTP", []Definition{
 		{Name: "signalbox_http_connections", Kind: KindGauge, Unit: "connections", sampled: true,
 			Meaning: "Open connections, event streams too.",
-			Night:   "Near the limit of 10,000: new ones are dropped. Look for a client that opens one for each request."},
+			Night:   "Near the limit of 11,000: new ones are dropped. Look for a client that opens one for each request."},
 		{Name: "signalbox_http_connections_dropped_total", Kind: KindCounter, Unit: "connections",
 			Meaning: "Connections closed at once because there were too many.",
 			Night:   "Any: agents cannot get in. Find who holds the others (ss -tn, signalbox top)."},

@@ -59,7 +59,8 @@ type Options struct {
 	// ShutdownGrace is what Serve gives open requests to end. 10 s.
 	ShutdownGrace time.Duration
 	// MaxConns stops connections from using up the file descriptors, which
-	// the store could not survive. 10,000.
+	// the store could not survive. 11,000: ten thousand streams, and room for
+	// those who publish and who look after the broker.
 	MaxConns int
 	// TLS is with what the door proves who it is. Nil: it does not, and speaks
 	// HTTP without encryption.
@@ -116,7 +117,7 @@ func New(o Options) (*Server, error) {
 	o.StallTimeout = orDefault(o.StallTimeout, 10*time.Second)
 	o.StateTime = orDefault(o.StateTime, 5*time.Minute)
 	o.ShutdownGrace = orDefault(o.ShutdownGrace, 10*time.Second)
-	o.MaxConns = orDefault(o.MaxConns, 10_000)
+	o.MaxConns = orDefault(o.MaxConns, 11_000)
 	o.Processors = orDefault(o.Processors, runtime.GOMAXPROCS(0))
 	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors), metrics: o.Broker.Metrics()}
 	s.metrics.Source(s.sample)
