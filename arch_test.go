@@ -102,6 +102,7 @@ var layers = []layer{
 	{dir: "cmd/signalbox", may: []string{"event", "ticket", "client", "internal/audit", "internal/filter", "internal/identity", "internal/store", "internal/dispatch", "internal/backup", "internal/doctor",
 		"internal/tracing", "internal/broker", "internal/transport/web", "github.com/spf13/cobra", "golang.org/x/term", "github.com/goccy/go-yaml"},
 		why: "wires everything in the order of the flow and holds nothing that others could want"},
+	{dir: "internal/scale", tests: []string{"event"}, why: "nothing but tests of the built program, which it knows by its doors only"},
 	{dir: ".", why: "these rules only: the module has no package at its root"},
 }
 
