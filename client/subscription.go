@@ -205,12 +205,13 @@ type LetterFilter struct {
 	Cause     string         `json:"cause,omitempty"`
 	Topic     string         `json:"topic,omitempty"` // a name or pattern
 	Type      string         `json:"type,omitempty"`
+	Filter    string         `json:"filter,omitempty"` // an expression in CESQL
 }
 
 // DeadLetters returns the dead letters of a subscription, oldest first.
 func (c *Client) DeadLetters(ctx context.Context, id string, f LetterFilter) (all []SubscriptionLetter, err error) {
 	q := url.Values{}
-	for name, value := range map[string]string{"cause": f.Cause, "topic": f.Topic, "type": f.Type} {
+	for name, value := range map[string]string{"cause": f.Cause, "topic": f.Topic, "type": f.Type, "filter": f.Filter} {
 		if value != "" {
 			q.Set(name, value)
 		}
@@ -228,7 +229,7 @@ func (c *Client) DeadLetters(ctx context.Context, id string, f LetterFilter) (al
 }
 
 // Redrive has dead letters delivered again, to this subscription only. Progress, which may be nil, is told how many are
-// under way so far. It stops early, with full set, when as many events are pending as may be.
+// under way so far, as long as there are more. It stops early, with full set, when as many events are pending as may be.
 func (c *Client) Redrive(ctx context.Context, id string, f LetterFilter, progress func(moved int)) (moved int, full bool, err error) {
 	return c.moveLetters(ctx, c.subscriptionPath(id, "redrive"), f, "", progress)
 }
@@ -261,11 +262,11 @@ func (c *Client) moveLetters(ctx context.Context, path string, f LetterFilter, r
 			return moved, false, err
 		}
 		moved += answer.Redriven + answer.Discarded
-		if progress != nil {
-			progress(moved)
-		}
 		if answer.Full || answer.Next == nil {
 			return moved, answer.Full, nil
+		}
+		if progress != nil {
+			progress(moved)
 		}
 		after = answer.Next
 	}

@@ -13,6 +13,7 @@ import (
 	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/filter"
 	"signalbox/internal/identity"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -196,6 +197,26 @@ type LetterFilter struct {
 	Cause     string   // with this cause; "": any
 	Topic     string   // from a topic that matches; "": any
 	Type      string   // of this type; "": any
+	// Filter selects by the event as it was delivered; nil: any.
+	Filter *filter.Filter
+}
+
+// letterTrial is what trying a filter on dead letters needs.
+type letterTrial struct {
+	machine filter.Machine
+	record  filter.Record
+}
+
+// event reports whether the event of a dead letter is one of those selected.
+func (f *LetterFilter) event(t *letterTrial, json []byte) bool {
+	if kind, _ := event.LookupJSON(json, "type"); f.Type != "" && f.Type != kind {
+		return false
+	}
+	if f.Filter == nil {
+		return true
+	}
+	t.record.FillDelivered(json)
+	return t.machine.Match(f.Filter, t.record.Event())
 }
 
 func (f *LetterFilter) match(position uint64, l *store.Letter) bool {
@@ -238,6 +259,7 @@ func (b *Broker) Letters(id string, f LetterFilter, after uint64, limit int) (le
 	}
 	limit = min(max(limit, 1), LetterMax)
 	scanned, last := 0, after
+	var t letterTrial
 	err = view.Letters(number, after, func(position uint64, row store.Letter) (bool, error) {
 		if len(letters) == limit || scanned == letterScanMax {
 			next = last
@@ -252,7 +274,7 @@ func (b *Broker) Letters(id string, f LetterFilter, after uint64, limit int) (le
 		if err != nil {
 			return false, err
 		}
-		if kind, _ := event.LookupJSON(l.Event, "type"); ok && (f.Type == "" || f.Type == kind) {
+		if ok && f.event(&t, l.Event) {
 			letters = append(letters, l)
 		}
 		return true, nil

@@ -11,6 +11,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/filter"
 	"signalbox/internal/identity"
 )
 
@@ -165,8 +166,11 @@ func (s *Server) listLetters(w http.ResponseWriter, r *http.Request, q url.Value
 			return event.AsError(err).With("after")
 		}
 	}
-	filter := broker.LetterFilter{Cause: q.Get("cause"), Topic: q.Get("topic"), Type: q.Get("type")}
-	letters, next, err := s.broker.Letters(r.PathValue("id"), filter, after.Position, limit)
+	which := broker.LetterFilter{Cause: q.Get("cause"), Topic: q.Get("topic"), Type: q.Get("type")}
+	if which.Filter, err = parseFilter(q); err != nil {
+		return err
+	}
+	letters, next, err := s.broker.Letters(r.PathValue("id"), which, after.Position, limit)
 	if err != nil {
 		return err
 	}
@@ -201,8 +205,9 @@ type letterCall struct {
 
 func (s *Server) letterCall(r *http.Request, reason bool) (c letterCall, err error) {
 	c.limit = broker.LetterMax
+	var expression string
 	fields := map[string]any{
-		"positions": &c.positions, "cause": &c.filter.Cause, "topic": &c.filter.Topic, "type": &c.filter.Type,
+		"positions": &c.positions, "cause": &c.filter.Cause, "topic": &c.filter.Topic, "type": &c.filter.Type, "filter": &expression,
 		"after": &c.after, "limit": &c.limit,
 	}
 	if reason {
@@ -213,6 +218,11 @@ func (s *Server) letterCall(r *http.Request, reason bool) (c letterCall, err err
 	}
 	if c.limit < 1 || c.limit > broker.LetterMax || len(c.positions) > broker.LetterMax {
 		return c, event.Errorf(event.CodeParameterInvalid, "limit must be from 1 to %d, and so must be the number of positions.", broker.LetterMax).With("limit")
+	}
+	if expression != "" {
+		if c.filter.Filter, err = filter.ParseText(expression); err != nil {
+			return c, err
+		}
 	}
 	for _, text := range c.positions {
 		at, err := event.ParseCursor(text)

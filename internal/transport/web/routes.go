@@ -61,7 +61,7 @@ func table() []route {
 		{"POST", "/v1/subscriptions/{id}/nack", nil, (*Server).nackSubscription},
 		{"POST", "/v1/subscriptions/{id}/extend", nil, (*Server).extendSubscription},
 		{"POST", "/v1/subscriptions/{id}/reject", nil, (*Server).rejectSubscription},
-		{"GET", "/v1/subscriptions/{id}/dead-letters", []string{"after", "limit", "cause", "topic", "type"}, (*Server).listLetters},
+		{"GET", "/v1/subscriptions/{id}/dead-letters", []string{"after", "limit", "cause", "topic", "type", "filter"}, (*Server).listLetters},
 		{"POST", "/v1/subscriptions/{id}/redrive", nil, (*Server).redriveLetters},
 		{"POST", "/v1/subscriptions/{id}/discard", nil, (*Server).discardLetters},
 		{"GET", "/v1/agents", nil, (*Server).listAgents},

@@ -232,6 +232,13 @@ func TestDeadLettersKeepTheEvent(t *testing.T) {
 		eq(t, "cause", l["cause"], any("rejected"))
 		eq(t, "error", l["error"], any("cannot be parsed"))
 	}
+	filtered := func(expression string) int {
+		return len(d.get("/v1/subscriptions/"+id+"/dead-letters", "Signalbox-Filter: "+expression).want(t, 200).list(t))
+	}
+	eq(t, "those that pass a filter", filtered("INT(id) > 1 AND topic = 'a'"), 1)
+	eq(t, "those that pass none", filtered("missing = 'x'"), 0)
+	d.get("/v1/subscriptions/"+id+"/dead-letters?filter=x+LIKE+1").refused(t, 400, "filter_invalid")
+	d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"filter":"x LIKE 1"}`).refused(t, 400, "filter_invalid")
 	stored := d.get("/v1/topics/$dlq."+id+"/events").want(t, 200).list(t)
 	eq(t, "id", stored[0]["id"], any("1"))
 	eq(t, "dlqcause", stored[0]["dlqcause"], any("rejected"))
@@ -240,7 +247,7 @@ func TestDeadLettersKeepTheEvent(t *testing.T) {
 	eq(t, "dlqposition", stored[0]["dlqposition"], original[0]["position"])
 	d.structured("a", ev("forged", "", `"dlqcause":"mine"`)).refused(t, 400, "attribute_reserved")
 
-	moved := d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"positions":["`+letters[0]["position"].(string)+`"]}`).want(t, 200).object(t)
+	moved := d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"filter":"id = '1'"}`).want(t, 200).object(t)
 	eq(t, "redriven", moved["redriven"], any(1.0))
 	back := d.fetch(id, `{"max":3}`)
 	eq(t, "what came back", handedIDs(back), "1")
