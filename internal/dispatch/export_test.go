@@ -30,5 +30,6 @@ func (d *Dispatch) Sort() {
 	head := d.Head().Position
 	d.sorter.mu.Lock()
 	defer d.sorter.mu.Unlock()
-	d.sortTo(head)
+	for d.sortSome() || d.sorter.to < head {
+	}
 }

@@ -436,7 +436,16 @@ func TestFiltersOnEphemeralTopics(t *testing.T) {
 			t.Errorf("live: %q", got)
 		}
 	}
+	changed := reader.Changed()
+	r.mustPlace(publishing{topic: "e", key: "a", id: "a0", data: `{"n":0}`})
+	r.dispatch.Sort()
+	if closed(changed, 0) {
+		t.Error("a reader was woken by a value that does not pass")
+	}
 	r.mustPlace(publishing{topic: "e", key: "a", id: "a2", bare: true})
+	if !closed(changed, patience) {
+		t.Error("a reader sleeps through a tombstone")
+	}
 	if got := drain(t, reader, unlimited()); got != "a2" {
 		t.Errorf("a tombstone: %q", got)
 	}

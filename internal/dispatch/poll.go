@@ -42,18 +42,17 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 func (r *Reader) pollLog(limit Limit) (Window, error) {
 	d := r.d
 	d.mu.RLock()
-	head := d.head
-	if r.cursor >= head {
-		d.mu.RUnlock()
-		return r.window(head, true), nil
-	}
-	if r.sieve != nil {
+	if r.sieve != nil { // at the head, too, so that it goes on from there by what the sorter knows
 		d.mu.RUnlock()
 		if window, ok := r.pollSieve(limit); ok {
 			return window, nil
 		}
 		d.mu.RLock()
-		head = d.head
+	}
+	head := d.head
+	if r.cursor >= head {
+		d.mu.RUnlock()
+		return r.window(head, true), nil
 	}
 	to, most := head, limit.Events
 	if r.sieve != nil { // from there on the sorter knows

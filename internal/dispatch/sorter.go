@@ -22,6 +22,9 @@ type sorter struct {
 	sifting atomic.Int32
 	regroup atomic.Bool // all readers with a filter are to be woken
 
+	offering sync.Mutex
+	offers   []*held // guarded by offering
+
 	mu             sync.Mutex
 	to             uint64                // sorted up to here; guarded by mu
 	index          *filter.Index[*sieve] // guarded by mu
@@ -101,9 +104,11 @@ func (d *Dispatch) sortSome() (more bool) {
 			sv.wake()
 		}
 	}
+	s.matchOffers()
 	items, head := d.unsorted()
 	if items == nil {
 		s.skip(head)
+		s.eval.record.Reset()
 		return false
 	}
 	for n, i := range items {
@@ -188,14 +193,32 @@ func (s *sorter) nudge(position uint64) {
 	}
 }
 
-// offer wakes the readers whose filters events of ephemeral topics pass.
+// offersMax bounds the events of ephemeral topics that wait to be matched. Of
+// more, all readers with a filter are woken.
+const offersMax = 4096
+
+// offer has the readers woken whose filters events of ephemeral topics pass.
 func (d *Dispatch) offer(events []*held) {
 	s := &d.sorter
 	if s.sifting.Load() == 0 {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.offering.Lock()
+	if fits := len(s.offers)+len(events) <= offersMax; fits {
+		s.offers = append(s.offers, events...)
+	} else {
+		s.regroup.Store(true)
+	}
+	s.offering.Unlock()
+	d.sortSoon()
+}
+
+// matchOffers is called with sorter.mu held.
+func (s *sorter) matchOffers() {
+	s.offering.Lock()
+	events := s.offers
+	s.offers = nil
+	s.offering.Unlock()
 	for _, e := range events {
 		s.eval.fill(&e.Applied)
 		s.passed = s.index.Match(&s.eval.machine, s.eval.record.Event(), e.tombstone(), s.passed[:0])
@@ -203,7 +226,6 @@ func (d *Dispatch) offer(events []*held) {
 			sv.wake()
 		}
 	}
-	s.eval.record.Reset()
 }
 
 // stirAll has all readers with a filter look again. It may be called with
