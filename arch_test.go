@@ -84,7 +84,7 @@ var layers = []layer{
 	{dir: "internal/admission", may: []string{"api", "event", "ticket", "internal/identity", "internal/eventlog",
 		"github.com/go-json-experiment/json", "github.com/santhosh-tekuri/jsonschema/v6"},
 		why: "refuses early on what needs no order; what depends on state is decided in apply"},
-	{dir: "internal/broker", may: []string{"event", "ticket", "internal/audit", "internal/filter", "internal/metrics", "internal/identity", "internal/eventlog", "internal/store",
+	{dir: "internal/broker", may: []string{"api", "event", "ticket", "internal/audit", "internal/filter", "internal/metrics", "internal/identity", "internal/eventlog", "internal/store",
 		"internal/projector", "internal/dispatch", "internal/admission", "internal/backup", "github.com/cockroachdb/pebble/v2/vfs", "golang.org/x/sys/unix"},
 		tests: []string{"internal/crashtest"},
 		why:   "joins the stages, sees all of them, and hands them the outside: the file system (vfs) and the clocks (unix)"},

@@ -155,7 +155,8 @@ func (e *Event) checkString(id attrID, text []byte, r rules) error {
 			return invalid(name, "is not a URI-reference (RFC 3986)")
 		}
 	case attrType:
-		if r == fromProducer && bytes.HasPrefix(text, []byte("signalbox.")) {
+		// Those of ticket messages are judged where it is known which topic they are for.
+		if r == fromProducer && bytes.HasPrefix(text, []byte("signalbox.")) && !bytes.HasPrefix(text, []byte("signalbox.ticket.")) {
 			return Errorf(CodeAttributeReserved, "Types that begin with signalbox. belong to the broker; use another type.").With(nameType)
 		}
 	case attrTime, attrRecordedTime:

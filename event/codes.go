@@ -78,6 +78,16 @@ const (
 	CodeVerbDenied         Code = "verb_denied"
 	CodeSecretRefused      Code = "secret_refused"
 
+	CodeMessageRequired     Code = "message_required"
+	CodeMessageStale        Code = "message_stale"
+	CodeNonceReused         Code = "nonce_reused"
+	CodeIdempotencyConflict Code = "idempotency_conflict"
+	CodeNotPermitted        Code = "not_permitted"
+	CodeTicketUnknown       Code = "ticket_unknown"
+	CodeTicketExists        Code = "ticket_exists"
+	CodeCorrelationInvalid  Code = "correlation_invalid"
+	CodeAlreadyAnswered     Code = "already_answered"
+
 	CodeAgentInvalid  Code = "agent_invalid"
 	CodeAgentUnknown  Code = "agent_unknown"
 	CodeAgentConflict Code = "agent_conflict"

@@ -149,6 +149,12 @@ func checkPlan(payload []byte, h *ticket.Header, verbs *ticket.Catalogue) error 
 	if !found {
 		return event.Errorf(event.CodePayloadInvalid, "The frozen slice %.80q is not among the slices of the plan.", p.Slice.ID).With("payload/slice/slice_id")
 	}
+	if p.PolicyVersion != verbs.Version {
+		return event.Errorf(event.CodePayloadInvalid, "The policy_version is %.80q, and the catalogue in force is %s.", p.PolicyVersion, verbs.Version).With("payload/policy_version")
+	}
+	if least, why := verbs.Tier([]ticket.Proposed{{Domain: h.To, Slice: p.Slice.Slice}}); p.Tier < least {
+		return event.Errorf(event.CodePayloadInvalid, "The tier is %d, and that of the frozen slice alone is %d. %s", p.Tier, least, why).With("payload/tier").Fact("tier", least)
+	}
 	p.TicketID = h.TicketID
 	hash, err := p.Plan.Hash()
 	if err == nil && hash != p.Claimed {

@@ -140,8 +140,9 @@ func TestPayloadContradictsItself(t *testing.T) {
 	}{
 		{ticket.TypeProposal, `192.0.2.1`, `192.0.2.2`, event.CodePayloadInvalid, "payload/slice_hash"},
 		{ticket.TypePlan, `192.0.2.1`, `192.0.2.2`, event.CodePayloadInvalid, "payload/slice_hash"},
-		{ticket.TypePlan, `"tier":1`, `"tier":0`, event.CodePayloadInvalid, "payload/plan_hash"},
-		{ticket.TypePlan, `"policy_version":"1.0.0"`, `"policy_version":"1.0.1"`, event.CodePayloadInvalid, "payload/plan_hash"},
+		{ticket.TypePlan, `"tier":1`, `"tier":0`, event.CodePayloadInvalid, "payload/tier"},
+		{ticket.TypePlan, `"tier":1`, `"tier":2`, event.CodePayloadInvalid, "payload/plan_hash"},
+		{ticket.TypePlan, `"policy_version":"1.0.0"`, `"policy_version":"1.0.1"`, event.CodePayloadInvalid, "payload/policy_version"},
 		{ticket.TypePlan, `"slice":{"slice_id":"s1"`, `"slice":{"slice_id":"s2"`, event.CodePayloadInvalid, "payload/slice/slice_id"},
 		{ticket.TypeApprovalGrant, `"approver":"sender"`, `"approver":"other"`, event.CodePayloadInvalid, "payload/approver"},
 		{ticket.TypeApprovalDeny, `"approver":"sender"`, `"approver":"other"`, event.CodePayloadInvalid, "payload/approver"},

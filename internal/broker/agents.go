@@ -94,7 +94,7 @@ func (b *Broker) ChangeAgents(ctx context.Context, p identity.Principal, raw []b
 	}
 	result, err := b.propose(ctx, &eventlog.Proposal{
 		Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Principal: p.Subject(),
-		Control: eventlog.Control{Op: eventlog.OpAgent, Change: raw},
+		Control: eventlog.Control{Op: eventlog.OpAgent, Change: string(raw)},
 	})
 	if err == nil && result.Err != nil {
 		err = result.Err

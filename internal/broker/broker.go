@@ -21,6 +21,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"signalbox/api"
 	"signalbox/event"
 	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
@@ -140,6 +141,7 @@ type Broker struct {
 	filters    compiled // of subscriptions
 	registry   atomic.Pointer[projector.Registry]
 	survey     survey
+	messages   *admission.Messages
 
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
@@ -198,8 +200,8 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		options: o, logger: o.Logger, metrics: counted, began: time.Now(), store: s, projector: p,
 		clock:   newLogClock(o.Clock, p.Space().LogMillis),
 		log:     eventlog.NewEmbedded(p.Space().Sequence),
-		schemas: admission.NewSchemas(),
-		disk:    newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
+		schemas: admission.NewSchemas(), messages: admission.NewMessages(),
+		disk: newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
 		cleanNow:   make(chan chan error),
 		deliveries: newDeliveries(),
@@ -210,7 +212,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	if err := b.configure(); err != nil {
 		return nil, err
 	}
-	if err := b.found(); err != nil {
+	if err := errors.Join(b.found(), b.activate()); err != nil {
 		return nil, err
 	}
 	b.registry.Store(p.Registry())
@@ -278,6 +280,16 @@ func (b *Broker) found() error {
 	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{
 		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator)},
 	}}})
+}
+
+// activate proposes the catalogue of verbs that this version has, if another one
+// or none is in force.
+func (b *Broker) activate() error {
+	verbs, err := ticket.ParseCatalogue(api.Verbs)
+	if err != nil || b.options.KeepSettings || b.projector.Registry().Space == "" || verbs.Version == b.projector.Registry().Verbs.Version {
+		return err
+	}
+	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{Op: eventlog.OpVerbs, Verbs: string(api.Verbs)}}})
 }
 
 // begin applies proposals before the apply loop runs.

@@ -51,6 +51,9 @@ func (b *Broker) place(req *PublishRequest) (PublishResult, error) {
 	if len(req.Events) == 0 {
 		return PublishResult{Receipts: []event.Receipt{}}, nil
 	}
+	if err := checkTypes(req); err != nil {
+		return PublishResult{}, err
+	}
 	now := b.clock.Millis()
 	entries, at, err := admission.Admit(req.Events, now, req.Trace)
 	var placed []dispatch.Placed

@@ -86,6 +86,12 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 	if len(req.Events) == 0 {
 		return nil, nil
 	}
+	if projector.TicketTopic(req.Topic) {
+		return b.admitMapped(req)
+	}
+	if err := checkTypes(req); err != nil {
+		return nil, err
+	}
 	now := b.clock.Millis()
 	entries, at, err := admission.Admit(req.Events, now, req.Trace)
 	switch {

@@ -105,8 +105,8 @@ func (b *Broker) checkControl(name string, c *eventlog.Control) error {
 	if event.ReservedTopic(name) {
 		return event.Errorf(event.CodeTopicReserved, "Topics whose name begins with `$` are the broker's own; %q cannot be changed.", name).With("topic")
 	}
-	if c.Policy == nil {
-		return nil
+	if err := checkTicketTopic(name, c); err != nil || c.Policy == nil {
+		return err
 	}
 	if err := c.Policy.Validate(); err != nil || c.Policy.Schema == "" {
 		return err

@@ -25,6 +25,7 @@ const (
 	bitIfNoneMatch
 	bitIfMatch
 	bitSchema
+	bitMessage
 	bitsKnown = 1<<iota - 1
 )
 
@@ -83,6 +84,7 @@ func (p *Proposal) appendRequest(dst []byte) []byte {
 	set(p.Condition.IfNoneMatch, bitIfNoneMatch)
 	set(p.Condition.IfMatch != nil, bitIfMatch)
 	set(p.Schema.Hash != [16]byte{}, bitSchema)
+	set(p.Message != nil, bitMessage)
 	dst = append(dst, bits)
 	if p.Idempotency.Set {
 		dst = append(dst, p.Idempotency.Scope[:]...)
@@ -96,6 +98,9 @@ func (p *Proposal) appendRequest(dst []byte) []byte {
 	}
 	if p.Schema.Hash != [16]byte{} {
 		dst = p.Schema.appendBinary(dst)
+	}
+	if p.Message != nil {
+		dst = appendJSON(dst, p.Message)
 	}
 	return dst
 }
@@ -155,6 +160,7 @@ func DecodeProposal(b []byte) (*Proposal, error) {
 	case KindEvents:
 		r.request(p)
 		r.entries(p)
+		r.failed = r.failed || p.Message != nil && len(p.Entries) != 1
 	case KindControl:
 		if err := json.Unmarshal([]byte(r.string()), &p.Control); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrFormat, err)
@@ -193,7 +199,9 @@ func (c *Control) complete() bool {
 	case OpFound:
 		return c.Founding != nil
 	case OpAgent:
-		return c.Change != nil
+		return c.Change != ""
+	case OpVerbs:
+		return c.Verbs != ""
 	case OpDeleteTopic, OpRetire, OpCompact:
 		return true
 	}
@@ -276,6 +284,9 @@ func (r *reader) request(p *Proposal) {
 	}
 	if bits&bitSchema != 0 {
 		r.schema(&p.Schema)
+	}
+	if bits&bitMessage != 0 && (json.Unmarshal([]byte(r.string()), &p.Message) != nil || p.Message == nil) {
+		r.failed = true
 	}
 }
 

@@ -32,7 +32,11 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 			if rapid.Bool().Draw(t, "idempotent") {
 				p.Idempotency = eventlog.Idempotency{Set: true, Scope: [16]byte(draw(t, 16)), Request: [16]byte(draw(t, 16))}
 			}
-			p.Entries = rapid.SliceOfN(entries(), 0, 5).Draw(t, "entries")
+			least, most := 0, 5
+			if p.Message = messages().Draw(t, "message"); p.Message != nil {
+				least, most = 1, 1
+			}
+			p.Entries = rapid.SliceOfN(entries(), least, most).Draw(t, "entries")
 		case eventlog.KindControl:
 			p.Control = controls().Draw(t, "control")
 		case eventlog.KindSubscription:
@@ -47,6 +51,24 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 }
 
 func draw(t *rapid.T, n int) []byte { return rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "bytes") }
+
+// messages draws what apply has to know of a message; nil for no message.
+func messages() *rapid.Generator[*eventlog.Message] {
+	return rapid.Custom(func(t *rapid.T) *eventlog.Message {
+		if rapid.Bool().Draw(t, "none") {
+			return nil
+		}
+		text := func(label string) string { return rapid.String().Draw(t, label) }
+		m := &eventlog.Message{
+			Key: text("key"), Verbs: text("verbs"), Type: text("type"), Ticket: text("ticket"), Trace: text("trace"), Cause: text("cause"), From: text("from"), To: text("to"),
+			Nonce: text("nonce"), Idempotency: text("idempotency"), SentMillis: rapid.Int64().Draw(t, "sent"), Payload: text("payload"), Op: text("op"), Execute: text("execute"),
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "inflight") {
+			m.Inflight = append(m.Inflight, eventlog.Inflight{Execute: text("executed"), Progress: draw(t, 3)})
+		}
+		return m
+	})
+}
 
 func schemaChecks() *rapid.Generator[eventlog.SchemaCheck] {
 	return rapid.Custom(func(t *rapid.T) (c eventlog.SchemaCheck) {
@@ -101,7 +123,7 @@ func entries() *rapid.Generator[eventlog.Entry] {
 func controls() *rapid.Generator[eventlog.Control] {
 	return rapid.Custom(func(t *rapid.T) eventlog.Control {
 		c := eventlog.Control{
-			Op:       rapid.SampledFrom([]string{eventlog.OpConfigure, eventlog.OpPutTopic, eventlog.OpDeleteTopic, eventlog.OpRetire}).Draw(t, "op"),
+			Op:       rapid.SampledFrom([]string{eventlog.OpConfigure, eventlog.OpPutTopic, eventlog.OpDeleteTopic, eventlog.OpRetire, eventlog.OpFound, eventlog.OpAgent, eventlog.OpVerbs}).Draw(t, "op"),
 			Topic:    rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "name"),
 			RetireTo: rapid.Uint64().Draw(t, "retireTo"),
 		}
@@ -121,6 +143,12 @@ func controls() *rapid.Generator[eventlog.Control] {
 				policy.Retention = nil
 			}
 			c.Policy = &policy
+		case eventlog.OpFound:
+			c.Founding = &eventlog.Founding{Space: rapid.String().Draw(t, "space"), Administrator: rapid.String().Draw(t, "administrator")}
+		case eventlog.OpAgent:
+			c.Change = "x" + rapid.String().Draw(t, "change")
+		case eventlog.OpVerbs:
+			c.Verbs = "x" + rapid.String().Draw(t, "verbs")
 		}
 		return c
 	})
@@ -233,6 +261,9 @@ func FuzzDecodeProposal(f *testing.F) {
 		{Kind: eventlog.KindEvents, Topic: "a", Entries: []eventlog.Entry{{ID: "1", Source: "/s", Members: []byte(`"data":1}`), DataOffset: 7, DataLength: 1}}},
 		{Kind: eventlog.KindEvents, Schema: eventlog.SchemaCheck{Hash: [16]byte{1}, Faults: []eventlog.SchemaFault{{Entry: 3, Pointer: "/a", Keyword: "type", Text: "is wrong"}}}},
 		{Kind: eventlog.KindEvents, Batch: true, Condition: eventlog.Condition{IfMatch: []uint64{1, 1 << 60}}, Idempotency: eventlog.Idempotency{Set: true}},
+		{Kind: eventlog.KindEvents, Message: &eventlog.Message{Type: "heartbeat", Inflight: []eventlog.Inflight{{Execute: "m", Progress: []byte("{}")}}}, Entries: []eventlog.Entry{{ID: "1"}}},
+		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: "main"}}},
+		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpAgent, Change: "{}"}},
 	} {
 		f.Add(p.AppendBinary(nil))
 	}

@@ -49,6 +49,7 @@ type Proposal struct {
 	Idempotency Idempotency
 	Condition   Condition
 	Schema      SchemaCheck
+	Message     *Message // of one entry that is a ticket message
 
 	// Of KindControl.
 	Control Control
@@ -137,13 +138,14 @@ type SchemaFault struct {
 
 // Control is a logged change of what apply consults.
 type Control struct {
-	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact, found, agent
+	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact, found, agent, verbs
 	Topic    string        `json:"topic,omitempty"`
 	Policy   *event.Policy `json:"policy,omitempty"`
 	RetireTo uint64        `json:"retire_to,omitempty,string"`
 	Settings *Settings     `json:"settings,omitempty"`
 	Founding *Founding     `json:"founding,omitempty"`
-	Change   []byte        `json:"change,omitempty"` // of agents, as its signer sent it
+	Change   string        `json:"change,omitempty"` // of agents, as its signer sent it
+	Verbs    string        `json:"verbs,omitempty"`  // the catalogue, as JSON
 }
 
 // Founding gives a space its name and says who changes its registry of agents.
@@ -161,6 +163,7 @@ const (
 	OpCompact     = "compact" // history: what is superseded goes, up to RetireTo
 	OpFound       = "found"   // the space gets its name and its administrator
 	OpAgent       = "agent"   // a signed change of the registry of agents
+	OpVerbs       = "verbs"   // a catalogue of verbs comes into force
 )
 
 // Settings are the space-wide values that apply consults. Configuration files

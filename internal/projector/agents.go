@@ -23,6 +23,7 @@ const (
 // Registry is the registry of agents as of some commit. It does not change.
 type Registry struct {
 	store.Registry
+	Verbs  *ticket.Catalogue       // in force
 	agents map[string]*store.Agent // none of them is ever changed
 	owners map[string]string       // of all keys there ever were, to the agent's name
 }
@@ -54,8 +55,10 @@ func (p *Projector) loadRegistry() (err error) {
 		}
 		return nil
 	})
-	p.registry = r
-	return err
+	if p.registry = r; err != nil {
+		return err
+	}
+	return p.loadVerbs()
 }
 
 // Registry returns the registry as of the last applied group.

@@ -42,7 +42,7 @@ func changeAgent(t fataler, c ticket.Change, signer string) *eventlog.Proposal {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpAgent, Change: signed.Bytes()}}
+	return &eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpAgent, Change: string(signed.Bytes())}}
 }
 
 func addAgent(revision int64, name, key string) ticket.Change {

@@ -155,6 +155,9 @@ func (p *Projector) event(proposal *eventlog.Proposal, i int) (store.Verdict, *e
 		return store.Verdict{}, refused, nil
 	}
 	policy, floor := event.DefaultPolicy(), event.HLC(0)
+	if proposal.Message != nil {
+		policy = messagePolicy()
+	}
 	if t != nil {
 		floor = t.Floor
 		if !t.Deleted {

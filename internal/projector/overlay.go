@@ -15,6 +15,7 @@ type overlay struct {
 	seen     rows[seenKey, store.SeenRow]
 	answered rows[[16]byte, store.AnsweredRow]
 	events   rows[uint64, store.EventRow] // by position, of topics that keep history
+	messages rows[string, []byte]         // about ticket messages, by kind and key
 }
 
 type winnerKey struct {
@@ -42,6 +43,7 @@ func (o *overlay) reset() {
 	o.seen.reset()
 	o.answered.reset()
 	o.events.reset()
+	o.messages.reset()
 }
 
 // begin starts to record what rollback would have to undo.

@@ -65,6 +65,7 @@ type Result struct {
 	Verdicts []store.Verdict // one for each entry
 	Replayed bool            // the verdicts are an earlier request's
 	Delivery *Delivery       // of a subscription's proposal
+	Answered *Answered       // of a message that repeats another one's request
 }
 
 // Applied is an event that was given a position.
@@ -220,6 +221,9 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 	p.space.Sequence = proposal.Sequence
 	switch proposal.Kind {
 	case eventlog.KindEvents:
+		if proposal.Message != nil {
+			return p.message(proposal)
+		}
 		return p.events(proposal)
 	case eventlog.KindControl:
 		return p.control(proposal)

@@ -95,7 +95,9 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 	case eventlog.OpFound:
 		return p.found(c.Founding), nil
 	case eventlog.OpAgent:
-		return p.changeAgents(c.Change), nil
+		return p.changeAgents([]byte(c.Change)), nil
+	case eventlog.OpVerbs:
+		return p.activate(c.Verbs), nil
 	}
 	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
 }

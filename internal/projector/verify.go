@@ -43,6 +43,7 @@ type Tally struct {
 
 	Subscriptions uint64
 	Agents        uint64
+	Messages      uint64
 
 	Incomplete []string // kinds of rows that could not be read to the end
 }
@@ -118,7 +119,7 @@ func Verify(ctx context.Context, s *store.Store, watch Watch) (Tally, error) {
 	}{
 		{"unknown", v.unknown}, {"topics", v.names}, {"garbage", v.garbageMarks}, {"figures", v.figureRows}, {"leaves", v.leaves}, {"entries", v.entries},
 		{"timers", v.timers}, {"events", v.events}, {"history", v.histories}, {"winners", v.winners}, {"seen", v.seen}, {"answered", v.answered}, {"minutes", v.minutes},
-		{"subscriptions", v.subscriptions}, {"agents", v.agents},
+		{"subscriptions", v.subscriptions}, {"agents", v.agents}, {"messages", v.messages},
 	} {
 		v.step, v.rows = step.name, 0
 		if err := step.run(); err != nil {

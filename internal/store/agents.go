@@ -79,6 +79,20 @@ func (b *Batch) SetRegistry(r *Registry) { b.setJSON(appendNameKey(nil, prefixMe
 // SetAgent stores an agent.
 func (b *Batch) SetAgent(a *Agent) { b.setJSON(appendNameKey(nil, prefixAgent, a.Name), a) }
 
+// LoadVerbs returns the catalogue of verbs in force; "" if there is none.
+func (s *Store) LoadVerbs() (text string, err error) {
+	_, err = get(s.db, appendNameKey(nil, prefixMeta, metaVerbs), func(b []byte) error {
+		text = string(b)
+		return nil
+	})
+	return text, err
+}
+
+// SetVerbs stores the catalogue of verbs in force.
+func (b *Batch) SetVerbs(text string) {
+	b.rows.write(kindSet, appendNameKey(nil, prefixMeta, metaVerbs), []byte(text))
+}
+
 // Registry returns what is said of all agents.
 func (in *Inspector) Registry() (r Registry, err error) {
 	_, err = get(in.snapshot, appendNameKey(nil, prefixMeta, metaRegistry), func(b []byte) (err error) {

@@ -414,7 +414,7 @@ func covers(it *pebble.Iterator, index uint64) bool {
 func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 	known := []byte{prefixEvent, prefixHistory, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
 		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixEntries, prefixTree, prefixCheckpoint, prefixMeta,
-		prefixSubscriptionID, prefixSubscription, prefixSubscriptionState, prefixDelivery, prefixAgent}
+		prefixSubscriptionID, prefixSubscription, prefixSubscriptionState, prefixDelivery, prefixAgent, prefixMessage}
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)
 	if err != nil {
@@ -440,7 +440,7 @@ func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 }
 
 func unknownMeta(key []byte) bool {
-	return key[0] == prefixMeta && string(key[1:]) != metaSpace && string(key[1:]) != metaSettings && string(key[1:]) != metaSubscriptions && string(key[1:]) != metaRegistry
+	return key[0] == prefixMeta && string(key[1:]) != metaSpace && string(key[1:]) != metaSettings && string(key[1:]) != metaSubscriptions && string(key[1:]) != metaRegistry && string(key[1:]) != metaVerbs
 }
 
 // HasEvent reports whether a position has a row.

@@ -28,6 +28,7 @@ import "encoding/binary"
 //	V n               how far it is, see SubscriptionState
 //	W n kind …        its deliveries: pending events, lists of keys, dead letters
 //	A name            an agent's roles, domains and keys, see Agent
+//	B kind key        what is known of ticket messages, see MessageKind
 //
 // Each E key is set once and deleted at most once, so that SingleDelete is
 // safe: Pebble elides the pair when it meets in a compaction. An event that is
@@ -56,6 +57,7 @@ const (
 
 	prefixAgent      = 'A'
 	prefixCheckpoint = 'c'
+	prefixMessage    = 'B'
 )
 
 func appendEventKey(dst []byte, topic uint32, position uint64) []byte {

@@ -21,6 +21,7 @@ const (
 
 	metaSubscriptions = "subscriptions" // written when one is created or ends
 	metaRegistry      = "registry"      // of agents; written when it changes
+	metaVerbs         = "verbs"         // the catalogue in force; written when it changes
 )
 
 // get calls use with the value of a key, and reports whether there was one.

@@ -41,9 +41,6 @@ func (c *steppedClock) Wall() time.Time { return c.began.Add(c.Mono()) }
 // heldKeys is how many keys an ephemeral topic may have in these tests.
 const heldKeys = 2
 
-// inTickets is why codes of ticket messages are not reached: no door takes messages yet.
-const inTickets = "is for agents that use package ticket; its tests reach it"
-
 // unreachable are the codes that no request can bring about, with the reason.
 var unreachable = map[event.Code]string{
 	event.CodeTopicLimit:    "a million topics would take minutes; the projector's tests reach it",
@@ -53,16 +50,11 @@ var unreachable = map[event.Code]string{
 	event.CodeStoreLocked:   "the process does not start",
 	event.CodeStoreFormat:   "the process does not start",
 
-	event.CodeOutboxFull:         "is an agent's, in package client",
-	event.CodeLedgerFull:         "is an agent's, in package client",
-	event.CodeJournalDamaged:     "is an agent's, in package client",
-	event.CodeBackupInvalid:      "a backup is read by the command that restores it",
-	event.CodeMessageTypeUnknown: inTickets,
-	event.CodePayloadInvalid:     inTickets,
-	event.CodeVerbUnknown:        inTickets,
-	event.CodeVerbDenied:         inTickets,
-	event.CodeSecretRefused:      inTickets,
-	event.CodeAgentLimit:         "ten thousand agents would take minutes; nothing else leads there",
+	event.CodeOutboxFull:     "is an agent's, in package client",
+	event.CodeLedgerFull:     "is an agent's, in package client",
+	event.CodeJournalDamaged: "is an agent's, in package client",
+	event.CodeBackupInvalid:  "a backup is read by the command that restores it",
+	event.CodeAgentLimit:     "ten thousand agents would take minutes; nothing else leads there",
 
 	event.CodeSubscriptionLimit: "a million subscriptions would take minutes; the projector's tests reach it",
 }
@@ -87,6 +79,7 @@ func refusals(clock *steppedClock) map[event.Code]refusal {
 	maps.Copy(all, refusedRequests())
 	maps.Copy(all, refusedSubscriptions())
 	maps.Copy(all, refusedAgents())
+	maps.Copy(all, refusedMessages())
 	return all
 }
 

@@ -71,6 +71,12 @@ POST   /v1/subscriptions/{id}/fetch     take events (pull), and settle them with
 POST   /v1/subscriptions/{id}/pause, /v1/subscriptions/{id}/resume, /v1/subscriptions/{id}/seek
 GET    /v1/subscriptions/{id}/dead-letters
 POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
+
+POST   /v1/messages                     send a signed message of the ticket protocol
+GET    /v1/agents                       the registry of its agents
+POST   /v1/agents                       change it, with the administrator's signature
+GET    /v1/agents/{agent}               an agent, and what it may send and read
+
 POST   /v1/filters/dry-run              what a filter makes of recent events, and why
 
 GET    /v1/audit/checkpoint             a signed checkpoint of the audit trail; GET /v1/audit/key is what to check it with

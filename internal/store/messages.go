@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import "encoding/json"
+
+// MessageKind is the kind of a row about ticket messages. Their bytes are part of
+// the format.
+type MessageKind byte
+
+// The rows about ticket messages, by the byte behind the prefix. Their keys are
+// texts, joined by zero bytes, which no part has in it.
+const (
+	MessageID          MessageKind = 'i' // id: the message, see MessageRow
+	MessageNonce       MessageKind = 'n' // from, nonce: the id of the message that had it
+	MessageIdempotency MessageKind = 'k' // from, type, key: see IdempotencyRow
+	MessageTicket      MessageKind = 't' // ticket: see TicketRow
+	MessageExecution   MessageKind = 'x' // id of an execute: see ExecutionRow
+)
+
+// MessageRow is what is known of a message beside its event.
+type MessageRow struct {
+	Content  [16]byte `json:"content"` // of the event, see event.ContentHash
+	Type     string   `json:"type"`
+	Ticket   string   `json:"ticket"`
+	From     string   `json:"from"`
+	To       string   `json:"to"`
+	Topic    string   `json:"topic"`
+	Position uint64   `json:"position,string"`
+	HLC      uint64   `json:"hlc,string"`
+}
+
+// IdempotencyRow is the first message with an idempotency key.
+type IdempotencyRow struct {
+	Payload string `json:"payload"`
+	ID      string `json:"id"`
+}
+
+// TicketRow is what all messages of a ticket have in common.
+type TicketRow struct {
+	Trace string `json:"trace"`
+	Open  string `json:"open"` // id of the message that opened it
+}
+
+// ExecutionRow is what became of an execute.
+type ExecutionRow struct {
+	Result   string `json:"result,omitempty"`   // id of its result
+	Progress []byte `json:"progress,omitempty"` // JSON, of the latest heartbeat that names it
+}
+
+func appendMessageKey(dst []byte, kind MessageKind, key string) []byte {
+	return append(append(dst, prefixMessage, byte(kind)), key...)
+}
+
+// SetMessage stores a row about messages.
+func (b *Batch) SetMessage(kind MessageKind, key string, value []byte) {
+	b.rows.write(kindSet, appendMessageKey(nil, kind, key), value)
+}
+
+// Message returns a row about messages, nil if there is none. It is valid until the
+// next look-up.
+func (l *Lookup) Message(kind MessageKind, key string) ([]byte, error) {
+	l.key = appendMessageKey(l.key[:0], kind, key)
+	value, _, err := l.get()
+	return value, err
+}
+
+// Message reads a row about messages that is durable.
+func (v *View) Message(kind MessageKind, key string, into any) (bool, error) {
+	return get(v.snapshot, appendMessageKey(nil, kind, key), func(b []byte) error { return DecodeMessage(kind, b, into) })
+}
+
+// DecodeMessage decodes a row about messages into a pointer to its type; that of a
+// nonce is a string.
+func DecodeMessage(kind MessageKind, b []byte, into any) error {
+	if err := json.Unmarshal(b, into); err != nil {
+		return Damagedf("a row of kind %q about messages: %w", kind, err)
+	}
+	return nil
+}
+
+// MessageAt is a row about messages.
+type MessageAt struct {
+	Kind  MessageKind
+	Key   string
+	Value []byte
+}
+
+// Messages walks the rows about messages.
+func (in *Inspector) Messages(each func(MessageAt, error) error) error {
+	return walk(in, prefixMessage, func(key, value []byte) (MessageAt, error) {
+		if len(key) < 3 {
+			return MessageAt{}, badKey("message", key)
+		}
+		return MessageAt{MessageKind(key[1]), string(key[2:]), append([]byte(nil), value...)}, nil
+	}, each)
+}
+
+// HasMessage reports whether a message is known.
+func (in *Inspector) HasMessage(id string) (bool, error) {
+	return get(in.snapshot, appendMessageKey(nil, MessageID, id), func([]byte) error { return nil })
+}
