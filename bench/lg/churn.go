@@ -32,13 +32,15 @@ type churnConfig struct {
 // churnMain measures what agents cost that are not there any more: each day so
 // many come under names of their own, read up to the marker and leave for good.
 // A day is no time but a number of agents; nothing else tells the days apart.
+// As many days pass before the first measurement as after it, so that what grows
+// with how many come within a minute, and then stays, has grown.
 func churnMain(args []string) error {
 	c := &churnConfig{run: newRun()}
 	fs := flag.NewFlagSet("churn", flag.ContinueOnError)
 	fs.StringVar(&c.url, "url", "", "base URL of the broker")
 	fs.StringVar(&c.topic, "topic", "bench", "what they read")
 	fs.IntVar(&c.agents, "agents", 1000, "agents a day")
-	fs.IntVar(&c.days, "days", 1, "days after the first, which only warms up; 0: the first alone, without a measurement")
+	fs.IntVar(&c.days, "days", 1, "days to measure, after as many that only warm up; 0: one day, without a measurement")
 	fs.IntVar(&c.n, "n", 8, "agents at one time")
 	fs.BoolVar(&c.subscribe, "subscribe", true, "each leaves a durable subscription behind, which is never used again")
 	fs.DurationVar(&c.settle, "settle", 0, "wait before the first and the last measurement, for what is remembered of who has just left")
@@ -51,6 +53,7 @@ func churnMain(args []string) error {
 	if c.agents < 1 || c.n < 1 || c.scrape < 1 || c.days < 0 {
 		return errors.New("-agents, -n and -scrapes must be at least 1")
 	}
+	http.DefaultTransport.(*http.Transport).MaxIdleConnsPerHost = c.n
 	m := newMeter(c.pid)
 	r, err := c.churn()
 	if err != nil {
@@ -60,11 +63,13 @@ func churnMain(args []string) error {
 }
 
 func (c *churnConfig) churn() (result, error) {
-	begin := time.Now()
-	if err := c.day(0); err != nil {
-		return nil, err
+	begin, warm := time.Now(), max(1, c.days)
+	for day := range warm {
+		if err := c.day(day); err != nil {
+			return nil, err
+		}
 	}
-	r := result{"bench": "churn", "agents": c.agents, "days": c.days, "agents_s": float64(c.agents) / time.Since(begin).Seconds()}
+	r := result{"bench": "churn", "agents": c.agents, "days": c.days, "agents_s": float64(c.agents*warm) / time.Since(begin).Seconds()}
 	if c.days == 0 {
 		return r, nil
 	}
@@ -75,7 +80,7 @@ func (c *churnConfig) churn() (result, error) {
 	}
 	var heaps, resident []float64
 	for day := 1; day <= c.days; day++ {
-		if err := c.day(day); err != nil {
+		if err := c.day(warm + day); err != nil {
 			return nil, err
 		}
 		if day == c.days {

@@ -235,7 +235,7 @@ def echo(stage):
 
 def memory(stage):
     """Agents that come, subscribe durably, read and never return: the heap that is live, day after day. GOGC keeps garbage from hiding it."""
-    agents, days, settle = (100, 2, "0s") if stage.quick else (10_000, 10, "75s")
+    agents, days, settle = (100, 2, "0s") if stage.quick else (3_000, 10, "75s")
     with stage.server(env={"GOGC": "10"}) as s:
         # More than the block cache and the tail hold, so that they are full before anything is compared.
         stage.lg(s, store("bench", 2_000 if stage.quick else 400_000, 1000))
@@ -243,7 +243,7 @@ def memory(stage):
         r = stage.lg(s, f"churn -url http://{{addr}} -topic bench -agents {agents} -days {days} -settle {settle} "
                         f"-scrapes {50 if stage.quick else 400} -pid {{pid}}")
     each = r["bytes_per_agent"]
-    text = (f"{each:.0f} B for each of {agents * days:,} agents: {r['first_heap_mib']:.1f} MiB live on the first day, "
+    text = (f"{each:.0f} B for each of {agents * days:,} agents: {r['first_heap_mib']:.1f} MiB live after {days} days, "
             f"{r['last_heap_mib']:.1f} after {days} more")
     return Figure(text, each < 64, r)
 
