@@ -278,12 +278,12 @@ func (b *Broker) found() error {
 		return err
 	}
 	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{
-		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator)},
+		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(api.Verbs)},
 	}}})
 }
 
 // activate proposes the catalogue of verbs that this version has, if another one
-// or none is in force.
+// is in force.
 func (b *Broker) activate() error {
 	verbs, err := ticket.ParseCatalogue(api.Verbs)
 	if err != nil || b.options.KeepSettings || b.projector.Registry().Space == "" || verbs.Version == b.projector.Registry().Verbs.Version {

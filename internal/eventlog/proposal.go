@@ -148,10 +148,12 @@ type Control struct {
 	Verbs    string        `json:"verbs,omitempty"`  // the catalogue, as JSON
 }
 
-// Founding gives a space its name and says who changes its registry of agents.
+// Founding gives a space its name and its first catalogue of verbs, and says who
+// changes its registry of agents.
 type Founding struct {
 	Space         string `json:"space"`
 	Administrator string `json:"administrator"` // public key
+	Verbs         string `json:"verbs,omitempty"`
 }
 
 // The control operations.

@@ -75,6 +75,11 @@ func (p *Projector) found(f *eventlog.Founding) *event.Error {
 	if _, err := ticket.DecodeKey(f.Administrator); err != nil {
 		return event.AsError(err)
 	}
+	if f.Verbs != "" {
+		if refused := p.activate(f.Verbs); refused != nil {
+			return refused
+		}
+	}
 	next := *p.registry
 	next.Space, next.Administrator = f.Space, f.Administrator
 	p.registry = &next
