@@ -21,7 +21,7 @@ type Subscription struct {
 
 // SubscriptionStatus is how far a subscription is.
 type SubscriptionStatus struct {
-	State       string       `json:"state"` // active or paused
+	State       string       `json:"state"` // active, paused or disabled
 	Cursor      event.Cursor `json:"cursor"`
 	LagEvents   uint64       `json:"lag_events"` // events of its topics behind the cursor; 0 in lists
 	LagSeconds  float64      `json:"lag_seconds"`
@@ -45,6 +45,18 @@ type SubscriptionStatus struct {
 	ErrorAt     time.Time    `json:"last_error_time,omitzero"`
 	Created     time.Time    `json:"created"`
 	LastUsed    time.Time    `json:"last_used,omitzero"`
+
+	Endpoint *EndpointStatus `json:"endpoint,omitempty"` // of a webhook
+}
+
+// EndpointStatus is how it stands with the endpoint of a webhook.
+type EndpointStatus struct {
+	Circuit      string    `json:"circuit"`  // closed, open (nothing is sent) or half_open (one attempt tells how to go on)
+	Failures     int       `json:"failures"` // in a row
+	FailingSince time.Time `json:"failing_since,omitzero"`
+	HeldUntil    time.Time `json:"held_until,omitzero"`    // nothing is sent before
+	Consent      string    `json:"consent,omitempty"`      // awaited or given, if there is a handshake
+	AllowedRate  int       `json:"allowed_rate,omitempty"` // requests a minute; 0: any number
 }
 
 // MarshalJSON writes the document with the status as a member.
@@ -70,11 +82,14 @@ func (s *Subscription) UnmarshalJSON(b []byte) error {
 	return s.Subscription.UnmarshalJSON(b)
 }
 
-// NewSubscription returns a document for a kind of delivery by the broker itself, [event.KindPull] or
-// [event.KindStream], with the defaults of the rest.
+// NewSubscription returns a document of a kind, [event.KindPull], [event.KindStream] or [event.KindWebhook], with the
+// defaults of the rest. Of a webhook the sink is to be set.
 func NewSubscription(kind string, topics ...string) event.Subscription {
 	s := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
 	s.Config.Kind = kind
+	if kind == event.KindWebhook {
+		s.Protocol, s.Config.MaxAttempts = event.ProtocolHTTP, 0 // as many as its schedule has
+	}
 	if len(topics) > 0 {
 		s.Config.Topics = topics
 	}

@@ -25,6 +25,9 @@ func testDirs() map[string]string {
 		"filter":    "../internal/filter",
 		"web":       "../internal/transport/web",
 		"projector": "../internal/projector",
+		"signature": "../internal/signature",
+		"egress":    "../internal/egress",
+		"webhook":   "../internal/transport/webhook",
 	}
 }
 

@@ -69,6 +69,7 @@ const (
 	CodeSubscriptionLimit    Code = "subscription_limit"
 	CodeProtocolUnsupported  Code = "protocol_unsupported"
 	CodeDeadLetterUnknown    Code = "dead_letter_unknown"
+	CodeSinkRefused          Code = "sink_refused"
 
 	CodeMessageInvalid     Code = "message_invalid"
 	CodeMessageTypeUnknown Code = "message_type_unknown"

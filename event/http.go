@@ -61,6 +61,16 @@ const headerContentType = "Content-Type"
 // no data. Without a Content-Type data is bytes of no known type. Header names
 // may be in any case, so that other transports can use it too.
 func DecodeBinary(h http.Header, body []byte) (*Event, error) {
+	return decodeBinary(h, body, fromProducer)
+}
+
+// DecodeDeliveredBinary is [DecodeBinary] for events from the broker, which have
+// its attributes.
+func DecodeDeliveredBinary(h http.Header, body []byte) (*Event, error) {
+	return decodeBinary(h, body, fromBroker)
+}
+
+func decodeBinary(h http.Header, body []byte, r rules) (*Event, error) {
 	s := getScratch()
 	defer s.release()
 	s.begin()
@@ -80,7 +90,7 @@ func DecodeBinary(h http.Header, body []byte) (*Event, error) {
 	if len(body) > 0 {
 		p = payload{payloadBytes, body}
 	}
-	return s.assemble(fromProducer, p)
+	return s.assemble(r, p)
 }
 
 // addContentType takes the content type, which is the datacontenttype (HTTP

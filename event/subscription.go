@@ -81,7 +81,8 @@ type SubscriptionConfig struct {
 	Select []string
 	// ExpiresAfter ends a subscription that nobody has used for so long; 0: never.
 	ExpiresAfter Duration
-	// MaxAttempts is how often an event is handed out before it is a dead letter.
+	// MaxAttempts is how often an event is handed out before it is a dead letter;
+	// [Subscription.Validate] makes the default of the kind of 0.
 	MaxAttempts int
 	// QuarantineAfter is after how many attempts without any answer an event is
 	// quarantined, if others succeeded meanwhile.
@@ -94,16 +95,19 @@ type SubscriptionConfig struct {
 	MaxParked      int
 	// DeadLetterRetention is how long dead letters are kept; 0: without limit.
 	DeadLetterRetention Duration
+
+	WebhookConfig
 }
 
 // DefaultSubscriptionConfig is the config of a document that has none.
 func DefaultSubscriptionConfig() SubscriptionConfig {
 	return SubscriptionConfig{
 		Topics: []string{">"}, Start: "now", Order: OrderKey,
-		MaxAttempts: 5, QuarantineAfter: 3, MaxRedrives: 5,
+		MaxAttempts: pullAttempts, QuarantineAfter: 3, MaxRedrives: 5,
 		Visibility:     Duration(30 * time.Second),
 		MaxOutstanding: MaxOutstanding, MaxParked: MaxParked,
 		DeadLetterRetention: 30 * Day,
+		WebhookConfig:       defaultWebhookConfig(),
 	}
 }
 
@@ -137,6 +141,12 @@ func (s *Subscription) Validate() error {
 		c.Kind = KindPull
 		if s.Protocol != ProtocolSignalbox {
 			c.Kind = KindWebhook
+		}
+	}
+	if c.MaxAttempts == 0 {
+		c.MaxAttempts = pullAttempts
+		if c.Kind == KindWebhook {
+			c.MaxAttempts = webhookAttempts
 		}
 	}
 	if err := s.checkDelivery(); err != nil {
@@ -179,21 +189,28 @@ func (s *Subscription) checkDelivery() error {
 			return subscriptionFault("protocol", "must be SIGNALBOX for the kinds stream and pull")
 		}
 	case "MQTT3", "MQTT5", "AMQP", "NATS", "KAFKA":
-		return Errorf(CodeProtocolUnsupported, "The broker does not deliver by %s. Use the protocol SIGNALBOX with the kind pull or stream.", s.Protocol).With("protocol")
+		return Errorf(CodeProtocolUnsupported, "The broker does not deliver by %s. Use HTTP, or the protocol SIGNALBOX with the kind pull or stream.", s.Protocol).With("protocol")
 	default:
 		return subscriptionFault("protocol", "is not one of the standard's, nor SIGNALBOX")
 	}
-	if s.Protocol == ProtocolSignalbox {
-		if len(s.SinkCredential) > 0 || len(s.ProtocolSettings) > 0 {
-			return subscriptionFault("protocolsettings", "and sinkcredential are for protocols with a sink: SIGNALBOX has none")
-		}
-		// What the broker answered may be sent back.
-		if s.Sink != "" && !strings.Contains(s.Sink, "/v1/subscriptions") {
-			return subscriptionFault("sink", "is the subscription's own URL with the protocol SIGNALBOX: leave it out")
-		}
-		return nil
+	if s.Protocol == ProtocolHTTP {
+		return s.checkWebhook()
 	}
-	return Errorf(CodeProtocolUnsupported, "Webhooks are not available yet. Use the protocol SIGNALBOX with the kind pull or stream.").With("config.kind")
+	return s.checkOwn()
+}
+
+// checkOwn checks a subscription whose subscriber comes for its events.
+func (s *Subscription) checkOwn() error {
+	switch {
+	case len(s.SinkCredential) > 0 || len(s.ProtocolSettings) > 0:
+		return subscriptionFault("protocolsettings", "and sinkcredential are for protocols with a sink: SIGNALBOX has none")
+	// What the broker answered may be sent back.
+	case s.Sink != "" && !strings.Contains(s.Sink, "/v1/subscriptions"):
+		return subscriptionFault("sink", "is the subscription's own URL with the protocol SIGNALBOX: leave it out")
+	case len(s.Config.Secrets) > 0 || s.Config.Handshake:
+		return subscriptionFault("config", "has members that only webhooks have")
+	}
+	return nil
 }
 
 func (c *SubscriptionConfig) checkRanges() error {

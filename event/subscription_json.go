@@ -18,6 +18,7 @@ import (
 // its names are read in any case, and a single filter as a list of one.
 func ParseSubscription(b []byte) (Subscription, error) {
 	s := Subscription{Config: DefaultSubscriptionConfig()}
+	s.Config.MaxAttempts = 0 // whose default depends on the kind
 	if len(b) > MaxSubscriptionBytes {
 		return Subscription{}, Errorf(CodeSubscriptionInvalid, "The document has %d bytes; use at most %d.", len(b), MaxSubscriptionBytes)
 	}
@@ -143,6 +144,9 @@ func (s *Subscription) setCredential(v jsontext.Value) (err error) {
 	if needed == nil {
 		return subscriptionFault("sinkcredential.credentialtype", "is not PLAIN, ACCESSTOKEN or REFRESHTOKEN")
 	}
+	if len(given) == 1 {
+		return nil // as it is shown: whoever sends a document back keeps what there is
+	}
 	for _, name := range needed {
 		if given[name] == "" {
 			return subscriptionFault("sinkcredential."+name, "is missing, and the credential's type needs it")
@@ -199,6 +203,7 @@ func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
 		c.Select, ok = jsonList(v)
 	case "max_attempts":
 		c.MaxAttempts, ok = jsonInt(v)
+		ok = ok && c.MaxAttempts != 0 // which stands for the default
 	case "quarantine_after":
 		c.QuarantineAfter, ok = jsonInt(v)
 	case "max_redrives":
@@ -213,8 +218,13 @@ func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
 		return c.setDuration(&c.Visibility, name, v)
 	case "dead_letter_retention":
 		return c.setDuration(&c.DeadLetterRetention, name, v)
+	case "disable_after":
+		return c.setDuration(&c.DisableAfter, name, v)
 	default:
-		return Errorf(CodeSubscriptionInvalid, "The config has no member %q.", clip(name)).With("config." + clip(name))
+		var known bool
+		if known, ok = c.setWebhook(name, v); !known {
+			return Errorf(CodeSubscriptionInvalid, "The config has no member %q.", clip(name)).With("config." + clip(name))
+		}
 	}
 	if !ok {
 		return subscriptionFault("config."+name, "has a value of the wrong type or out of range")
@@ -282,7 +292,7 @@ func (s *Subscription) AppendJSON(dst []byte, secrets bool) []byte {
 	if len(s.Types) > 0 {
 		dst = append(appendStrings(append(dst, `"types":`...), s.Types), ',')
 	}
-	dst = append(s.Config.appendJSON(append(dst, `"config":`...)), ',')
+	dst = append(s.Config.appendJSON(append(dst, `"config":`...), secrets), ',')
 	if s.Filters != nil {
 		dst = append(append(append(dst, `"filters":`...), s.Filters...), ',')
 	}
@@ -323,7 +333,7 @@ func (s *Subscription) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-func (c *SubscriptionConfig) appendJSON(dst []byte) []byte {
+func (c *SubscriptionConfig) appendJSON(dst []byte, secrets bool) []byte {
 	dst = appendString(append(dst, `{"kind":`...), c.Kind)
 	dst = appendStrings(append(dst, `,"topics":`...), c.Topics)
 	if c.View != "" {
@@ -341,6 +351,9 @@ func (c *SubscriptionConfig) appendJSON(dst []byte) []byte {
 		{"max_attempts", c.MaxAttempts}, {"quarantine_after", c.QuarantineAfter}, {"max_redrives", c.MaxRedrives},
 		{"max_outstanding", c.MaxOutstanding}, {"max_parked", c.MaxParked},
 	} {
+		if f.name == "max_attempts" && f.value == 0 {
+			continue // the default of its kind
+		}
 		dst = append(append(append(dst, `,"`...), f.name...), `":`...)
 		dst = strconv.AppendInt(dst, int64(f.value), 10)
 	}
@@ -348,12 +361,10 @@ func (c *SubscriptionConfig) appendJSON(dst []byte) []byte {
 		name  string
 		value Duration
 	}{{"visibility", c.Visibility}, {"expires_after", c.ExpiresAfter}, {"dead_letter_retention", c.DeadLetterRetention}} {
-		dst = append(append(append(dst, `,"`...), f.name...), `":`...)
-		if f.value == 0 {
-			dst = append(dst, "null"...)
-		} else {
-			dst = appendString(dst, f.value.String())
-		}
+		dst = appendDuration(dst, f.name, f.value)
+	}
+	if c.Kind == KindWebhook {
+		dst = c.WebhookConfig.appendJSON(dst, secrets)
 	}
 	return append(dst, '}')
 }

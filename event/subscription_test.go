@@ -89,7 +89,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 			}
 		})
 	}
-	for _, protocol := range []string{"MQTT3", "MQTT5", "AMQP", "NATS", "KAFKA", "HTTP"} {
+	for _, protocol := range []string{"MQTT3", "MQTT5", "AMQP", "NATS", "KAFKA"} {
 		_, err := event.ParseSubscription([]byte(`{"protocol":"` + protocol + `","sink":"https://example.com/"}`))
 		if err == nil || event.AsError(err).Code != event.CodeProtocolUnsupported {
 			t.Errorf("%s: %v", protocol, err)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"signalbox/internal/egress"
 	"signalbox/ticket"
 )
 
@@ -73,6 +74,18 @@ type Config struct {
 	// answered with 2xx is sent again.
 	AuditURL auditURL `key:"audit_url" value:"url" default:"" help:"post checkpoints of the audit trail to this https URL"`
 
+	// The hosts, addresses and ranges that webhooks may be sent to beyond the public internet, and without TLS, separated
+	// by commas: sink.internal, 10.1.2.3, 10.1.0.0/16. A host is allowed whatever its address is. The broker's own
+	// listener never is.
+	WebhookAllow hostList `key:"webhook_allow" value:"hosts" default:"" help:"hosts, addresses and ranges, separated by commas, that webhooks may be sent to beyond the public internet"`
+
+	// What the broker calls itself in the handshake of webhooks (WebHook-Request-Origin): a DNS name.
+	WebhookOrigin string `key:"webhook_origin" value:"name" default:"localhost" help:"what the broker calls itself in the handshake of webhooks"`
+
+	// The URL at which endpoints reach the broker. With it they may consent to the handshake of webhooks later, by a
+	// callback. Empty offers them none.
+	PublicURL string `key:"public_url" value:"URL" default:"" help:"URL at which endpoints of webhooks reach the broker, to consent later"`
+
 	// The form of the broker's own logs, which go to standard error: text or json.
 	LogFormat logFormat `key:"log_format" value:"format" default:"text" help:"text or json"`
 
@@ -108,6 +121,10 @@ func (c *Config) validate() error {
 		return usagef("audit_interval is %s and must be 0 or at least 1s", c.AuditInterval)
 	case c.HoldMax < time.Second:
 		return usagef("hold_max is %s and must be at least 1s", c.HoldMax)
+	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "https://") && !strings.HasPrefix(c.PublicURL, "http://"):
+		return usagef("public_url %q is not a URL such as https://broker.example", c.PublicURL)
+	case c.WebhookOrigin == "" || strings.ContainsAny(c.WebhookOrigin, " /:,"):
+		return usagef("webhook_origin %q is not a DNS name such as broker.example", c.WebhookOrigin)
 	case c.HoldMaxBytes < 1<<10:
 		return usagef("hold_max_bytes is %s and must be at least 1KiB", c.HoldMaxBytes.String())
 	}
@@ -158,6 +175,23 @@ func (a *auditURL) UnmarshalText(text []byte) error {
 		return usagef("%q is not an https URL", text)
 	}
 	return nil
+}
+
+// hostList are hosts, addresses and ranges with commas between them.
+type hostList string
+
+func (h hostList) list() []string {
+	if h == "" {
+		return nil
+	}
+	return strings.Split(string(h), ",")
+}
+
+// UnmarshalText reads a setting.
+func (h *hostList) UnmarshalText(text []byte) error {
+	*h = hostList(text)
+	_, err := egress.ParseAllowed(h.list())
+	return err
 }
 
 // logFormat is text or json.

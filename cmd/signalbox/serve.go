@@ -21,8 +21,10 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/internal/egress"
 	"signalbox/internal/tracing"
 	"signalbox/internal/transport/web"
+	"signalbox/internal/transport/webhook"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -81,8 +83,13 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	}
 	defer tracer.Close()
 	processors := tuneRuntime()
+	allowed, err := egress.ParseAllowed(c.WebhookAllow.list())
+	if err != nil {
+		return err
+	}
+	guard := egress.NewGuard(egress.Options{Allowed: allowed})
 	b, err := broker.Open(broker.Options{
-		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger,
+		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger, CheckSink: guard.CheckSink,
 		Found:         founder(cmp.Or(c.Space, "main"), c.Data),
 		AuditInterval: c.auditInterval(), AuditFile: c.AuditFile, AuditURL: string(c.AuditURL),
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
@@ -111,6 +118,11 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	if err != nil {
 		return fmt.Errorf("%w; another broker may be running there: stop it, or choose another address with --listen", err)
 	}
+	guard.Own(listener.Addr())
+	engine, err := webhook.New(webhook.Options{Broker: b, Guard: guard, Logger: logger, Origin: c.WebhookOrigin, PublicURL: c.PublicURL})
+	if err != nil {
+		return err
+	}
 	scheme := "http://"
 	if secure != nil {
 		scheme = "https://"
@@ -119,6 +131,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	logger.Info("listening", "address", listener.Addr().String(), "data", c.Data, "head", b.Head().String())
 	notify("READY=1", logger)
 	defer context.AfterFunc(ctx, func() { notify("STOPPING=1", logger) })()
+	defer engine.Start(ctx)()
 	if err := server.Serve(ctx, listener); err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"text/tabwriter"
 	"time"
 
@@ -21,7 +22,8 @@ func (a *app) subscriptionCommand() *cobra.Command {
 		Use:   "subscription",
 		Short: "Create, use and end durable subscriptions",
 		Long: "A subscription is a reader whose place the broker keeps. Of a pull subscription any number of workers fetch events\n" +
-			"and say what became of each; a stream subscription has one reader, who acknowledges a cursor.",
+			"and say what became of each; a stream subscription has one reader, who acknowledges a cursor; of a webhook the broker\n" +
+			"sends the events to a URL.",
 		Example: "  signalbox subscription list",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -42,6 +44,7 @@ type subscriptionFlags struct {
 	visibility, expires, kept                string
 	attempts, quarantine, redrives           int
 	idOnly                                   bool
+	webhook                                  webhookFlags
 }
 
 func (f *subscriptionFlags) add(cmd *cobra.Command) {
@@ -56,16 +59,17 @@ func (f *subscriptionFlags) add(cmd *cobra.Command) {
 	fl.StringVar(&f.visibility, "visibility", "", "`duration` for which a worker has an event to itself (default 30s)")
 	fl.StringVar(&f.expires, "expires-after", "", "end the subscription if nobody uses it for this `duration`; \"never\" is the default")
 	fl.StringVar(&f.kept, "dead-letter-retention", "", "`duration` for which dead letters are kept (default 30d)")
-	fl.IntVar(&f.attempts, "max-attempts", 0, "hand-outs before an event is a dead letter (default 5)")
+	fl.IntVar(&f.attempts, "max-attempts", 0, "hand-outs before an event is a dead letter (default 5, of a webhook 10)")
 	fl.IntVar(&f.quarantine, "quarantine-after", 0, "hand-outs without any answer, while others succeed, before an event is quarantined (default 3)")
 	fl.IntVar(&f.redrives, "max-redrives", 0, "times that a dead letter may come back (default 5)")
+	f.webhook.add(cmd)
 }
 
 // apply sets what was given.
 func (f *subscriptionFlags) apply(cmd *cobra.Command, s *event.Subscription) error {
 	given := cmd.Flags().Changed
 	c := &s.Config
-	for name, set := range map[string]func() error{
+	setters := map[string]func() error{
 		"topics":                func() error { c.Topics = f.topics; return nil },
 		"view":                  func() error { c.View = f.view; return nil },
 		"order":                 func() error { c.Order = f.order; return nil },
@@ -79,8 +83,15 @@ func (f *subscriptionFlags) apply(cmd *cobra.Command, s *event.Subscription) err
 		"max-attempts":          func() error { c.MaxAttempts = f.attempts; return nil },
 		"quarantine-after":      func() error { c.QuarantineAfter = f.quarantine; return nil },
 		"max-redrives":          func() error { c.MaxRedrives = f.redrives; return nil },
-	} {
-		if given(name) {
+	}
+	if given("sink") { // first, since it says what the defaults are
+		if err := f.webhook.setters(s)["sink"](); err != nil {
+			return err
+		}
+	}
+	maps.Copy(setters, f.webhook.setters(s))
+	for name, set := range setters {
+		if given(name) && name != "sink" {
 			if err := set(); err != nil {
 				return err
 			}
@@ -112,7 +123,7 @@ func (a *app) subscriptionCreateCommand() *cobra.Command {
 		Use:   "create",
 		Short: "Create a subscription",
 		Long: "Create a subscription. The broker gives it the id by which all other commands know it.\n\n" +
-			"It begins now, or at --start: earliest, a cursor, or an RFC 3339 time.",
+			"It begins now, or at --start: earliest, a cursor, or an RFC 3339 time. With --sink the broker sends its events to a URL.",
 		Example: "  signalbox subscription create --topics 'fleet.>' --max-attempts 3\n" +
 			"  signalbox subscription create --kind stream --topics hello --start earliest --filter \"type = 'message'\"",
 		Args: cobra.NoArgs,
@@ -297,7 +308,7 @@ func (a *app) writeSubscription(s client.Subscription, text bool) error {
 	}
 	st := s.Status
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	for _, row := range [][2]any{
+	rows := [][2]any{
 		{"subscription", s.ID}, {"kind", s.Config.Kind}, {"state", st.State}, {"topics", oneLine(fmt.Sprint(s.Config.Topics))}, {"order", s.Config.Order},
 		{"filters", oneLine(orDash(string(s.Filters)))}, {"cursor", st.Cursor}, {"lag", fmt.Sprintf("%d events, %.0f s", st.LagEvents, st.LagSeconds)},
 		{"matched", st.Matched}, {"dropped", fmt.Sprintf("%d, of these %d by filters that failed", st.Dropped, st.Errors)},
@@ -305,7 +316,8 @@ func (a *app) writeSubscription(s client.Subscription, text bool) error {
 		{"acknowledged", st.Acked}, {"failed", fmt.Sprintf("%d, of these %d without an answer", st.Failed, st.TimedOut)},
 		{"dead letters", st.DeadLetters}, {"quarantined", st.Quarantined}, {"gaps", st.Gaps},
 		{"next attempt", at(st.NextAttempt)}, {"last error", oneLine(orDash(st.LastError))}, {"last used", at(st.LastUsed)},
-	} {
+	}
+	for _, row := range append(rows, endpointRows(s, at)...) {
 		fmt.Fprintf(w, "%v\t%v\n", row[0], row[1])
 	}
 	return w.Flush()

@@ -81,6 +81,8 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 	}
 	var t tally
 	b.deliveries.stir(out.Subscriptions)
+	b.due.stir(out.Subscriptions)
+	b.due.offer(out.Applied)
 	for i, result := range out.Results {
 		b.count(&t, group[i], &result)
 		if c, ok := group[i].Local.(*call); ok {

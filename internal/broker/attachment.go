@@ -219,6 +219,9 @@ func (b *Broker) keeper() {
 			if a.spent {
 				b.burySpent(id)
 			}
+			if a.failing {
+				b.disableFailing(id)
+			}
 		}
 	}
 }

@@ -30,6 +30,7 @@ import (
 	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
+	"signalbox/internal/signature"
 	"signalbox/internal/store"
 	"signalbox/ticket"
 )
@@ -61,6 +62,8 @@ type Options struct {
 	// each topic. 0: 7 days, 1 GiB.
 	HoldMax   time.Duration
 	HoldBytes uint64
+	// CheckSink refuses URLs that webhooks may not be sent to. nil: none may.
+	CheckSink func(sink string) error
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
 	// AuditInterval is how often a checkpoint of the audit trail is signed, while
@@ -143,6 +146,9 @@ type Broker struct {
 	survey     survey
 	messages   *admission.Messages
 
+	due  *due // webhooks
+	keys signingKeys
+
 	began    time.Time   // see elapsed
 	leftover atomic.Bool // timers that are due were left by the last tick
 	dryRuns  atomic.Int32
@@ -204,7 +210,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		disk: newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
 		cleanNow:   make(chan chan error),
-		deliveries: newDeliveries(),
+		deliveries: newDeliveries(), due: newDue(),
 
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}
@@ -216,6 +222,12 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		return nil, err
 	}
 	b.registry.Store(p.Registry())
+	if err := b.keys.load(p.Settings()); err != nil {
+		return nil, err
+	}
+	if err := s.Terms(b.due.note); err != nil {
+		return nil, err
+	}
 	b.dispatch = dispatch.New(dispatch.Options{
 		Store: s, Incarnation: p.Settings().IncarnationName, Now: b.clock.Millis,
 		DedupMillis: p.Settings().DedupMillis, Space: p.Space(), Topics: p.Topics(), Metrics: counted,
@@ -235,6 +247,8 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	b.background.Go(b.cleanLoop)
 	b.background.Go(b.keeper)
 	b.background.Go(b.audit.loop)
+	b.background.Go(b.matchLoop)
+	b.background.Go(b.sweepLoop)
 	b.background.Go(func() { b.disk.loop(b.stop) })
 	return b, nil
 }
@@ -253,6 +267,9 @@ func (b *Broker) configure() error {
 		want.TopicsMax, want.TimersPerTick = topicsMax, timersPerTick
 		want.SubscriptionsMax = subscriptionsMax
 		want.HoldMillis, want.HoldBytes = b.options.HoldMax.Milliseconds(), b.options.HoldBytes
+	}
+	if want.WebhookKeys == "" {
+		want.WebhookKeys = signature.NewPrivate()
 	}
 	if want == b.projector.Settings() {
 		return nil

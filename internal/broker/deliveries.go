@@ -30,7 +30,7 @@ type deliveries struct {
 }
 
 // attention is what apply has found out of a subscription and leaves to the broker.
-type attention struct{ spent, unused bool }
+type attention struct{ spent, unused, failing bool }
 
 // session is shared by all who use a subscription at one time.
 type session struct {
@@ -111,11 +111,11 @@ func (d *deliveries) stir(stirred []projector.Stirred) {
 			close(session.changed)
 			session.changed = make(chan struct{})
 		}
-		if !s.Spent && !s.Unused || len(d.calls) >= callsMax {
+		if !s.Spent && !s.Unused && !s.Failing || len(d.calls) >= callsMax {
 			continue
 		}
 		a := d.calls[s.ID]
-		d.calls[s.ID] = attention{a.spent || s.Spent, a.unused || s.Unused}
+		d.calls[s.ID] = attention{a.spent || s.Spent, a.unused || s.Unused, a.failing || s.Failing}
 		select {
 		case d.wake <- struct{}{}:
 		default:

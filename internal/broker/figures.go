@@ -105,6 +105,9 @@ func (b *Broker) sample(s metrics.Sample) {
 	s.Set("signalbox_publish_queue_proposals", float64(proposals))
 	s.Set("signalbox_publish_queue_bytes", float64(bytes))
 	s.Set("signalbox_clock_skew_seconds", b.clock.Skew().Seconds())
+	due, later := b.due.figures()
+	s.Set("signalbox_webhook_due", float64(due), "now")
+	s.Set("signalbox_webhook_due", float64(later), "later")
 	overdue := int64(0)
 	now := b.clock.Millis()
 	// Damage is met by the ticker too, which ends the process over it.

@@ -14,6 +14,7 @@ import (
 	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/filter"
 	"signalbox/internal/identity"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -34,6 +35,8 @@ type SubscriptionInfo struct {
 // SubscriptionStatus is how far a subscription is.
 type SubscriptionStatus struct {
 	Paused      bool
+	Disabled    bool
+	Endpoint    *EndpointStatus // of a webhook
 	Cursor      event.Cursor
 	LagEvents   uint64        // events of its topics behind the cursor, whatever its filters say of them
 	LagTime     time.Duration // how long the oldest of these has been there
@@ -63,6 +66,12 @@ type SubscriptionStatus struct {
 func (b *Broker) CreateSubscription(ctx context.Context, p identity.Principal, document event.Subscription) (SubscriptionInfo, error) {
 	op := eventlog.Subscription{Op: eventlog.SubscriptionCreate, ID: newName(subscriptionIDLength), Document: &document, Owner: p.Subject()}
 	err := b.checkSubscription(&document)
+	if field := document.Incomplete(); err == nil && field != "" {
+		err = incomplete(field)
+	}
+	if err == nil {
+		op.Terms, err = b.terms(&document)
+	}
 	if err == nil {
 		err = b.beginAt(&op, &document, document.Config.Start)
 	}
@@ -78,6 +87,10 @@ func (b *Broker) CreateSubscription(ctx context.Context, p identity.Principal, d
 	return b.Subscription(op.ID)
 }
 
+func incomplete(field string) error {
+	return event.Errorf(event.CodeSubscriptionInvalid, "The member %s lacks its secrets.", field).With(field)
+}
+
 func (b *Broker) refuse(p identity.Principal, topic string, err error) error {
 	b.Refused(p, topic, event.AsError(err))
 	return err
@@ -88,7 +101,11 @@ func (b *Broker) UpdateSubscription(ctx context.Context, p identity.Principal, i
 	if err := b.checkSubscription(&document); err != nil {
 		return SubscriptionInfo{}, b.refuse(p, projector.TopicSubscriptions, err)
 	}
-	op := eventlog.Subscription{Op: eventlog.SubscriptionUpdate, ID: id, Document: &document}
+	terms, err := b.terms(&document)
+	if err != nil {
+		return SubscriptionInfo{}, err
+	}
+	op := eventlog.Subscription{Op: eventlog.SubscriptionUpdate, ID: id, Document: &document, Terms: terms}
 	if _, err := b.subscribe(ctx, p, &op); err != nil {
 		return SubscriptionInfo{}, err
 	}
@@ -217,10 +234,10 @@ func (b *Broker) subscriptionInfo(c *store.SubscriptionConfig, s *store.Subscrip
 		}
 		return time.UnixMilli(ms)
 	}
-	return SubscriptionInfo{
+	info := SubscriptionInfo{
 		Document: c.Document, Owner: c.Owner, Created: at(c.CreatedMillis),
 		Status: SubscriptionStatus{
-			Paused: s.Paused, Cursor: b.cursorOf(s),
+			Paused: s.Paused, Disabled: s.Disabled, Cursor: b.cursorOf(s),
 			Outstanding: s.Outstanding, Ready: s.Ready, Parked: s.Parked,
 			Matched: s.Matched, Dropped: s.Dropped, Errors: s.Errors,
 			HandedOut: s.Handed, Acked: s.Acked, Nacked: s.Nacked, TimedOut: s.Lost,
@@ -228,6 +245,36 @@ func (b *Broker) subscriptionInfo(c *store.SubscriptionConfig, s *store.Subscrip
 			Error: s.Error, ErrorAt: at(s.ErrorMillis), Used: at(s.Used),
 		},
 	}
+	if e := &s.Endpoint; s.Webhook {
+		info.Status.Endpoint = &EndpointStatus{
+			Failures: int(e.Failures), FailingSince: at(e.FailingSince), HeldUntil: at(e.HoldMillis), Consented: e.Consented, Rate: int(e.Rate),
+			Circuit: CircuitClosed,
+		}
+		if e.Trips > 0 {
+			info.Status.Endpoint.Circuit = CircuitHalfOpen
+			if b.clock.Millis() < e.HoldMillis {
+				info.Status.Endpoint.Circuit = CircuitOpen
+			}
+		}
+	}
+	return info
+}
+
+// The circuit of an endpoint.
+const (
+	CircuitClosed   = "closed"
+	CircuitOpen     = "open"      // nothing is sent
+	CircuitHalfOpen = "half_open" // one attempt tells how to go on
+)
+
+// EndpointStatus is how it stands with the endpoint of a webhook.
+type EndpointStatus struct {
+	Circuit      string
+	Failures     int       // in a row
+	FailingSince time.Time // since the first of them
+	HeldUntil    time.Time // nothing is sent before
+	Consented    bool      // by the webhook handshake
+	Rate         int       // requests a minute that it allows; 0: any number
 }
 
 func (b *Broker) cursorOf(s *store.SubscriptionState) event.Cursor {
@@ -243,8 +290,33 @@ func (b *Broker) checkSubscription(d *event.Subscription) error {
 	if err := b.open(); err != nil {
 		return err
 	}
-	_, err := b.selected(d)
-	return err
+	if _, err := b.selected(d); err != nil || d.Config.Kind != event.KindWebhook {
+		return err
+	}
+	if b.options.CheckSink == nil {
+		return event.Errorf(event.CodeSinkRefused, "This broker sends no webhooks.").With("sink")
+	}
+	return b.options.CheckSink(d.Sink)
+}
+
+// terms are those under which events find a webhook; none for other kinds, whose
+// consumers come by themselves. The sketch knows them before they are stored.
+func (b *Broker) terms(d *event.Subscription) ([][]byte, error) {
+	if d.Config.Kind != event.KindWebhook {
+		return nil, nil
+	}
+	var f *filter.Filter
+	if d.Filters != nil {
+		var err error
+		if f, err = b.filters.get(string(d.Filters)); err != nil {
+			return nil, err
+		}
+	}
+	terms := filter.Selection{Filter: f, Source: d.Source, Types: d.Types, Patterns: d.Config.Patterns()}.Terms()
+	for _, term := range terms {
+		b.due.note(term)
+	}
+	return terms, nil
 }
 
 // beginAt finds the place that a start means. Opening a reader there refuses a

@@ -183,4 +183,7 @@ type Settings struct {
 	// for a subscription that has not read it.
 	HoldMillis int64  `json:"hold_max_ms,omitempty"`
 	HoldBytes  uint64 `json:"hold_max_bytes,omitempty"`
+	// WebhookKeys are the keys with which webhooks are signed, the newest first,
+	// with spaces between them. Behind an @ is until when, Unix ms, one is used.
+	WebhookKeys string `json:"webhook_keys,omitempty"`
 }

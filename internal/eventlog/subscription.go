@@ -19,15 +19,23 @@ type Subscription struct {
 	Now   bool   `json:"now,omitempty"`
 	Place *Place `json:"place,omitempty"`
 
-	HandOut  *HandOut `json:"hand_out,omitempty"`
-	Settle   []Settle `json:"settle,omitempty"`
-	Gap      *Gap     `json:"gap,omitempty"`
-	Bury     *Bury    `json:"bury,omitempty"`
-	Letters  []uint64 `json:"letters,omitempty"` // of redrive and discard: positions of dead letters
-	Counts   *Counts  `json:"counts,omitempty"`  // of acknowledge
-	Force    bool     `json:"force,omitempty"`   // of redrive: quarantined ones, too
-	Reason   string   `json:"reason,omitempty"`  // of discard and delete
-	IfUnused bool     `json:"if_unused,omitempty"`
+	// Of create and update of a webhook: under what its events can be found, see
+	// store.Batch.SetTerm.
+	Terms [][]byte `json:"terms,omitempty"`
+
+	HandOut  *HandOut  `json:"hand_out,omitempty"`
+	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	Settle   []Settle  `json:"settle,omitempty"`
+	Gap      *Gap      `json:"gap,omitempty"`
+	Bury     *Bury     `json:"bury,omitempty"`
+	Letters  []uint64  `json:"letters,omitempty"` // of redrive and discard: positions of dead letters
+	Counts   *Counts   `json:"counts,omitempty"`  // of acknowledge
+	Force    bool      `json:"force,omitempty"`   // of redrive: quarantined ones, too
+	Reason   string    `json:"reason,omitempty"`  // of discard, delete and disable
+	IfUnused bool      `json:"if_unused,omitempty"`
+	// Of disable: do nothing unless the endpoint has failed for as long as its
+	// subscriber allows.
+	IfFailing bool `json:"if_failing,omitempty"`
 }
 
 // The operations on a subscription.
@@ -45,6 +53,8 @@ const (
 	SubscriptionSettle      = "settle"      // consumers said what became of them
 	SubscriptionBury        = "bury"        // an event becomes a dead letter
 	SubscriptionGap         = "gap"         // events were removed before they were read
+	SubscriptionDisable     = "disable"     // nothing is sent to the endpoint until it is resumed
+	SubscriptionEndpoint    = "endpoint"    // what became of the handshake with an endpoint
 )
 
 // Place is where a subscription reads from on.
@@ -92,6 +102,19 @@ type Settle struct {
 	Verdict  string `json:"verdict"`
 	Delay    int64  `json:"delay,omitempty"` // ms, of nack and extend
 	Error    string `json:"error,omitempty"`
+
+	// Of a webhook's nack: there was no answer, and for how many ms the endpoint
+	// wants to be left alone.
+	Unanswered bool  `json:"unanswered,omitempty"`
+	Hold       int64 `json:"hold,omitempty"`
+}
+
+// Endpoint is what became of the handshake with an endpoint.
+type Endpoint struct {
+	Consented bool   `json:"consented,omitempty"`
+	Rate      uint32 `json:"rate,omitempty"` // requests a minute that it allows; 0: any number
+	Error     string `json:"error,omitempty"`
+	Hold      int64  `json:"hold,omitempty"` // ms until it may be asked again
 }
 
 // The verdicts of consumers.
@@ -130,7 +153,9 @@ func (s *Subscription) complete() bool {
 		return s.Bury != nil
 	case SubscriptionGap:
 		return s.Gap != nil
-	case SubscriptionDelete, SubscriptionPause, SubscriptionResume, SubscriptionRedrive, SubscriptionDiscard, SubscriptionSettle:
+	case SubscriptionEndpoint:
+		return s.Endpoint != nil
+	case SubscriptionDelete, SubscriptionDisable, SubscriptionPause, SubscriptionResume, SubscriptionRedrive, SubscriptionDiscard, SubscriptionSettle:
 		return true
 	}
 	return false

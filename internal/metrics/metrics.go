@@ -50,6 +50,8 @@ type Metrics struct {
 	HTTP          HTTP
 	Audit         Audit
 
+	Webhooks Webhooks
+
 	registry *prometheus.Registry
 	sampled  map[string]*prometheus.Desc
 	gather   sync.Mutex // one scrape at a time, whatever is asked for
@@ -250,6 +252,7 @@ func New() *Metrics {
 		File:        AuditPlace{r.gauge("signalbox_audit_outside_entries", "file"), r.counter("signalbox_audit_outside_failures_total", "file")},
 		URL:         AuditPlace{r.gauge("signalbox_audit_outside_entries", "url"), r.counter("signalbox_audit_outside_failures_total", "url")},
 	}
+	m.Webhooks = newWebhooks(r)
 	for _, d := range Catalogue() {
 		if d.sampled {
 			m.sampled[d.Name] = prometheus.NewDesc(d.Name, d.Meaning, d.Labels, nil)

@@ -163,10 +163,10 @@ func (p *Projector) handOut(s *subscription, proposal *eventlog.Proposal, d *Del
 		return nil
 	}
 	p.use(s)
-	if s.Paused {
+	now := max(proposal.AdmittedMillis, p.space.LogMillis)
+	if s.Paused || s.Disabled || s.Webhook && now < s.Endpoint.HoldMillis {
 		return nil
 	}
-	now := max(proposal.AdmittedMillis, p.space.LogMillis)
 	for _, position := range h.Gone {
 		row, ok, err := p.pendingEvent(s, position, false)
 		if err != nil {
@@ -284,6 +284,7 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 		switch v.Verdict {
 		case eventlog.VerdictAck:
 			s.Acked++
+			s.Endpoint.Recovered()
 			if err := p.finish(s, v.Position, &row); err != nil {
 				return err
 			}
@@ -294,6 +295,10 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 		default:
 			s.Nacked++
 			p.fail(s, v.Error)
+			p.endpointFailed(s, now, v.Hold)
+			if v.Unanswered {
+				row.Lost++
+			}
 			row.State, row.DueMillis, row.Error = store.PendingReady, now+v.Delay, v.Error
 			p.replace(s, v.Position, store.PendingOut, row)
 			p.reportSpent(s, &row)

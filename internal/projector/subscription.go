@@ -65,11 +65,12 @@ type Delivery struct {
 
 // Stirred is a subscription that a commit has changed.
 type Stirred struct {
-	Number uint32
-	ID     string
+	Number  uint32
+	ID      string
+	Webhook bool
 	// Spent says that an event of it is to become a dead letter, Unused that it
-	// has expired.
-	Spent, Unused bool
+	// has expired, Failing that its endpoint is to be disabled.
+	Spent, Unused, Failing bool
 }
 
 // subscribed keeps what the current group has changed of subscriptions.
@@ -133,7 +134,7 @@ func (p *Projector) finishSubscriptions(counts *store.DeliveryCounts) []Stirred 
 		}
 		counts.AddSince(s.counted, is)
 		s.counted = is
-		p.subscribed.stirred = append(p.subscribed.stirred, Stirred{Number: s.number, ID: s.id()})
+		p.subscribed.stirred = append(p.subscribed.stirred, Stirred{Number: s.number, ID: s.id(), Webhook: s.Webhook})
 	}
 	return p.subscribed.stirred
 }
@@ -225,7 +226,7 @@ func (p *Projector) subscription(proposal *eventlog.Proposal) (Result, error) {
 func isControl(op string) bool {
 	switch op {
 	case eventlog.SubscriptionHandOut, eventlog.SubscriptionSettle, eventlog.SubscriptionAcknowledge,
-		eventlog.SubscriptionBury, eventlog.SubscriptionGap:
+		eventlog.SubscriptionBury, eventlog.SubscriptionGap, eventlog.SubscriptionEndpoint:
 		return false
 	}
 	return true
@@ -237,7 +238,7 @@ func public(op *eventlog.Subscription) eventlog.Subscription {
 	out := *op
 	if op.Document != nil {
 		d := *op.Document
-		d.SinkCredential = nil
+		d.SinkCredential, d.Config.Secrets = nil, nil
 		out.Document = &d
 	}
 	return out
@@ -256,7 +257,15 @@ func (p *Projector) changeSubscription(s *subscription, proposal *eventlog.Propo
 		return p.deleteSubscription(s, proposal), nil
 	case eventlog.SubscriptionPause, eventlog.SubscriptionResume:
 		s.Paused = op.Op == eventlog.SubscriptionPause
+		if !s.Paused {
+			p.enable(s)
+		}
 		p.use(s)
+		return nil, nil
+	case eventlog.SubscriptionDisable:
+		return p.disable(s, proposal), nil
+	case eventlog.SubscriptionEndpoint:
+		p.consentOf(s, proposal)
 		return nil, nil
 	case eventlog.SubscriptionSeek:
 		return p.seek(s, op), nil
@@ -291,6 +300,8 @@ func (p *Projector) createSubscription(proposal *eventlog.Proposal) *event.Error
 	s.config = store.SubscriptionConfig{Document: *op.Document, Owner: op.Owner, CreatedMillis: p.space.LogMillis, UpdatedMillis: p.space.LogMillis}
 	s.config.Document.ID = op.ID
 	s.Epoch = 1
+	s.Webhook = s.settings().Kind == event.KindWebhook
+	p.setTerms(s, op.Terms)
 	p.place(s, op)
 	p.subscribed.kept[s.number] = s
 	p.subscribed.ids[op.ID] = s.number
@@ -318,8 +329,15 @@ func (p *Projector) updateSubscription(s *subscription, op *eventlog.Subscriptio
 		return event.Errorf(event.CodeSubscriptionConflict, "The subscription's kind is %s and cannot change. Create another subscription.", s.settings().Kind).With("config.kind")
 	}
 	id := s.id()
-	s.config.Document, s.config.UpdatedMillis = *op.Document, p.space.LogMillis
+	document := *op.Document
+	document.KeepSecrets(&s.config.Document)
+	if field := document.Incomplete(); field != "" {
+		return event.Errorf(event.CodeSubscriptionInvalid, "The member %s lacks its secrets, and the subscription has none to keep.", field).With(field)
+	}
+	p.replaceSink(s, &document)
+	s.config.Document, s.config.UpdatedMillis = document, p.space.LogMillis
 	s.config.Document.ID = id
+	p.setTerms(s, op.Terms)
 	p.batch.SetSubscriptionConfig(s.number, &s.config)
 	if t := p.topics[LetterTopic(id)]; t != nil && !t.Deleted {
 		t.Policy = letterPolicy(s.settings())
@@ -337,6 +355,7 @@ func (p *Projector) deleteSubscription(s *subscription, proposal *eventlog.Propo
 	if op.IfUnused && (s.settings().ExpiresAfter == 0 || p.unusedAt(s) > p.space.LogMillis) {
 		return event.Errorf(event.CodeSubscriptionConflict, "The subscription was used meanwhile.")
 	}
+	p.setTerms(s, nil)
 	p.batch.DeleteSubscription(id, s.number)
 	p.subscribed.count.Count--
 	p.batch.SetSubscriptions(p.subscribed.count)

@@ -75,8 +75,20 @@ func (p *Projector) control(proposal *eventlog.Proposal) (Result, error) {
 		p.refusalEntry(proposal, c.Topic, string(refused.Code))
 		return Result{Err: refused}, nil
 	}
-	p.chain(audit.Detailed(audit.KindControl, c.Topic, mustDetail(controlDetail{proposal.Principal, *c})))
+	p.chain(audit.Detailed(audit.KindControl, c.Topic, mustDetail(controlDetail{proposal.Principal, publicControl(c)})))
 	return Result{}, nil
+}
+
+// publicControl is a change without the keys in it: whoever may read the audit
+// trail may not sign.
+func publicControl(c *eventlog.Control) eventlog.Control {
+	out := *c
+	if c.Settings != nil {
+		settings := *c.Settings
+		settings.WebhookKeys = ""
+		out.Settings = &settings
+	}
+	return out
 }
 
 func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {

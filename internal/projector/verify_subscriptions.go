@@ -18,6 +18,7 @@ type verifiedSubscription struct {
 	pending map[uint64]store.Pending // of its epoch
 	lists   map[[16]byte]store.KeyList
 	letters uint64
+	terms   map[string]bool // under which events find it: whether there is a row
 }
 
 // subscriptions checks the rows of subscriptions against each other. Those of
@@ -34,6 +35,9 @@ func (v *verifier) subscriptions() error {
 	}
 	found := map[uint32]*verifiedSubscription{}
 	if err := v.subscriptionRows(found); err != nil {
+		return err
+	}
+	if err := v.terms(found); err != nil {
 		return err
 	}
 	for _, number := range slices.Sorted(maps.Keys(found)) {
@@ -70,6 +74,12 @@ func (v *verifier) subscriptionRows(found map[uint32]*verifiedSubscription) erro
 		}
 		s := at(c.Number)
 		s.config, s.id = true, c.Document.ID
+		for _, term := range c.Terms {
+			if s.terms == nil {
+				s.terms = map[string]bool{}
+			}
+			s.terms[string(term)] = false
+		}
 		return v.row()
 	})
 	if err != nil {

@@ -25,6 +25,7 @@ import "encoding/binary"
 //	M name            the space's own state
 //	u id              a subscription's number n (uint32)
 //	U n               a subscription's document, see SubscriptionConfig
+//	Y term 0 n        a term under which events for a webhook are found
 //	V n               how far it is, see SubscriptionState
 //	W n kind …        its deliveries: pending events, lists of keys, dead letters
 //	A name            an agent's roles, domains and keys, see Agent
@@ -59,6 +60,9 @@ const (
 	prefixCheckpoint = 'c'
 	prefixMessage    = 'B'
 )
+
+// prefixTerm begins the terms of webhooks.
+const prefixTerm = 'Y'
 
 func appendEventKey(dst []byte, topic uint32, position uint64) []byte {
 	dst = append(dst, prefixEvent)

@@ -15,13 +15,17 @@ type SubscriptionConfig struct {
 	Owner         string             `json:"owner,omitempty"`
 	CreatedMillis int64              `json:"created_ms"`
 	UpdatedMillis int64              `json:"updated_ms"`
+	Terms         [][]byte           `json:"terms,omitempty"` // its Y rows
 }
 
 // SubscriptionState is the row of a subscription that its deliveries change. It
 // is written once with each commit that changes it.
 type SubscriptionState struct {
-	Paused bool
-	Epoch  uint32 // of its pending rows; a seek leaves those of the last epoch behind
+	Paused   bool
+	Disabled bool // its endpoint is gone, or has failed for too long
+	Webhook  bool
+	Endpoint Endpoint // of a webhook
+	Epoch    uint32   // of its pending rows; a seek leaves those of the last epoch behind
 
 	Cursor, Began uint64 // where it reads from on, see event.Cursor
 	Since         int64  // what was applied before this log time is skipped
@@ -57,17 +61,16 @@ func (s *SubscriptionState) times() [5]*int64 {
 }
 
 func (s *SubscriptionState) append(dst []byte) []byte {
-	paused := byte(0)
-	if s.Paused {
-		paused = 1
-	}
-	dst = append(dst, rowFormat, paused)
+	dst = append(dst, rowFormat, s.flags())
 	dst = binary.AppendUvarint(dst, uint64(s.Epoch))
 	for _, v := range s.fields() {
 		dst = binary.AppendUvarint(dst, *v)
 	}
 	for _, v := range s.times() {
 		dst = binary.AppendUvarint(dst, uint64(*v))
+	}
+	if s.Webhook {
+		dst = s.Endpoint.append(dst)
 	}
 	return append(dst, s.Error...)
 }
@@ -76,13 +79,17 @@ func (s *SubscriptionState) append(dst []byte) []byte {
 func DecodeSubscriptionState(b []byte) (SubscriptionState, error) {
 	r := rowReader{b: b}
 	r.format()
-	s := SubscriptionState{Paused: r.byte() == 1}
+	flags := r.byte()
+	s := SubscriptionState{Paused: flags&statePaused != 0, Disabled: flags&stateDisabled != 0, Webhook: flags&stateWebhook != 0}
 	s.Epoch = uint32(r.uvarint())
 	for _, v := range s.fields() {
 		*v = r.uvarint()
 	}
 	for _, v := range s.times() {
 		*v = int64(r.uvarint())
+	}
+	if s.Webhook {
+		s.Endpoint = r.endpoint(flags&stateConsented != 0)
 	}
 	s.Error = string(r.b)
 	return s, r.error("subscription")

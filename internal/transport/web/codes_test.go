@@ -136,7 +136,10 @@ func refusedSubscriptions() map[event.Code]refusal {
 			return d.call("POST", "/v1/subscriptions/"+d.subscribe(`{"protocol":"SIGNALBOX","config":{"kind":"stream"}}`)+"/fetch", "{}")
 		}},
 		event.CodeProtocolUnsupported: {400, func(d *door) answer {
-			return d.call("POST", "/v1/subscriptions", `{"protocol":"HTTP","sink":"https://example.com/hook"}`)
+			return d.call("POST", "/v1/subscriptions", `{"protocol":"KAFKA","sink":"https://example.com/hook"}`)
+		}},
+		event.CodeSinkRefused: {403, func(d *door) answer {
+			return d.call("POST", "/v1/subscriptions", `{"protocol":"HTTP","sink":"https://127.0.0.1/hook"}`)
 		}},
 		event.CodeDeadLetterUnknown: {404, func(d *door) answer {
 			return d.call("POST", "/v1/subscriptions/"+d.subscribe(`{"protocol":"SIGNALBOX"}`)+"/redrive", `{"positions":["@1"]}`)

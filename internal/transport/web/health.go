@@ -78,6 +78,8 @@ POST   /v1/agents                       change it, with the administrator's sign
 GET    /v1/agents/{agent}               an agent, and what it may send and read
 
 POST   /v1/filters/dry-run              what a filter makes of recent events, and why
+GET    /.well-known/webhook-keys        the keys by which webhooks are checked; POST /v1/admin/webhook-keys draws one
+POST   /v1/webhook-consents/{token}     an endpoint consents to webhooks
 
 GET    /v1/audit/checkpoint             a signed checkpoint of the audit trail; GET /v1/audit/key is what to check it with
 GET    /v1/audit/proof?position=1       the proof that an event is part of it

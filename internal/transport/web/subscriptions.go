@@ -18,7 +18,7 @@ const subscriptionsMax = 1000
 
 // statusDocument is the broker's own part of a subscription.
 type statusDocument struct {
-	State       string       `json:"state"` // active or paused
+	State       string       `json:"state"` // active, paused or disabled
 	Cursor      event.Cursor `json:"cursor"`
 	LagEvents   *uint64      `json:"lag_events,omitempty"` // not in lists
 	LagSeconds  *float64     `json:"lag_seconds,omitempty"`
@@ -42,6 +42,8 @@ type statusDocument struct {
 	ErrorAt     *time.Time   `json:"last_error_time,omitempty"`
 	Created     time.Time    `json:"created"`
 	Used        *time.Time   `json:"last_used,omitempty"`
+
+	Endpoint *endpointDocument `json:"endpoint,omitempty"`
 }
 
 func timeOrNone(t time.Time) *time.Time {
@@ -77,7 +79,11 @@ func appendSubscription(dst []byte, r *http.Request, info *broker.SubscriptionIn
 		Letters: s.Letters, NextAttempt: timeOrNone(s.NextAttempt), Error: s.Error, ErrorAt: timeOrNone(s.ErrorAt),
 		Created: info.Created.UTC(), Used: timeOrNone(s.Used),
 	}
-	if s.Paused {
+	status.Endpoint = endpointOf(info)
+	switch {
+	case s.Disabled:
+		status.State = "disabled"
+	case s.Paused:
 		status.State = "paused"
 	}
 	if !listed {

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package event_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"signalbox/event"
+)
+
+// knative is a document as those who know only the standard write it.
+const knative = `{
+	"id": "ignored", "source": "/fleet/drones", "types": ["com.example.task.completed"],
+	"filters": [{"exact": {"subject": "T-1"}}, {"cesql": "EXISTS severity"}, {"any": [{"prefix": {"type": "com.example."}}]}],
+	"sink": "https://sink.example.com/hook?tenant=1",
+	"sinkCredential": {"credentialType": "ACCESSTOKEN", "accessToken": "hush", "accessTokenExpiresUtc": "2030-01-01T00:00:00Z", "accessTokenType": "bearer"},
+	"protocol": "HTTP", "protocolSettings": {"method": "POST", "headers": {"X-Tenant": "one"}}
+}`
+
+// TestStockDocumentIsAccepted: what a client of the standard sends is a webhook
+// with the defaults of one.
+func TestStockDocumentIsAccepted(t *testing.T) {
+	s, err := event.ParseSubscription([]byte(knative))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &s.Config
+	if c.Kind != event.KindWebhook || c.MaxAttempts != 10 || c.ContentMode != event.ContentStructured || c.Signature != event.SignatureEd25519 || c.DisableAfter != 5*event.Day || c.Handshake {
+		t.Errorf("the config is %+v", c)
+	}
+	h, err := s.SinkHeaders()
+	if err != nil || h.Get("X-Tenant") != "one" || len(h) != 1 {
+		t.Errorf("headers %v, %v", h, err)
+	}
+	if scheme, credentials := s.Authorization(); scheme != "Bearer" || credentials != "hush" {
+		t.Errorf("%s %s", scheme, credentials)
+	}
+	var again event.Subscription
+	if err := again.UnmarshalJSON(s.AppendJSON(nil, true)); err != nil || !bytes.Equal(again.AppendJSON(nil, true), s.AppendJSON(nil, true)) {
+		t.Errorf("it is stored as %s, and read as %s: %v", s.AppendJSON(nil, true), again.AppendJSON(nil, true), err)
+	}
+}
+
+// TestWebhookSecretsAreWriteOnly: what is shown has none, and what is stored has
+// them.
+func TestWebhookSecretsAreWriteOnly(t *testing.T) {
+	const secret = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="
+	s, err := event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"https://a.example/","config":{"signature":"v1","secrets":["` + secret + `"],"handshake":true,"content_mode":"binary","disable_after":null,"max_attempts":3}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown := s.AppendJSON(nil, false); bytes.Contains(shown, []byte("whsec_")) {
+		t.Errorf("shown as %s", shown)
+	}
+	stored := s.AppendJSON(nil, true)
+	if !bytes.Contains(stored, []byte(secret)) || !bytes.Contains(stored, []byte(`"handshake":true,"disable_after":null`)) {
+		t.Errorf("stored as %s", stored)
+	}
+}
+
+// TestRefusedWebhooks: what no endpoint could be sent, or what would let a
+// subscriber speak for the broker. Guards F26, step 5.
+func TestRefusedWebhooks(t *testing.T) {
+	for field, document := range map[string]string{
+		"sink":                          `{"protocol":"HTTP"}`,
+		"config.content_mode":           `{"protocol":"HTTP","sink":"https://a.example/","config":{"content_mode":"xml"}}`,
+		"config.signature":              `{"protocol":"HTTP","sink":"https://a.example/","config":{"signature":"v2"}}`,
+		"config.disable_after":          `{"protocol":"HTTP","sink":"https://a.example/","config":{"disable_after":"1s"}}`,
+		"config.max_attempts":           `{"protocol":"HTTP","sink":"https://a.example/","config":{"max_attempts":0}}`,
+		"config.handshake":              `{"protocol":"HTTP","sink":"https://a.example/","config":{"handshake":"perhaps"}}`,
+		"config":                        `{"protocol":"SIGNALBOX","config":{"handshake":true}}`,
+		"protocolsettings.method":       `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"method":"PUT"}}`,
+		"protocolsettings.qos":          `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"qos":1}}`,
+		"sinkcredential.credentialtype": `{"protocol":"HTTP","sink":"https://a.example/","sinkcredential":{"credentialtype":"REFRESHTOKEN","accesstoken":"a","accesstokenexpiresutc":"a","accesstokentype":"a","refreshtoken":"a","refreshtokenendpoint":"a"}}`,
+		"config.secrets":                `{"protocol":"HTTP","sink":"https://a.example/","config":{"secrets":["whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]}}`,
+	} {
+		if _, err := event.ParseSubscription([]byte(document)); err == nil || event.AsError(err).Field != field {
+			t.Errorf("%s: %v, field %q", document, err, event.AsError(err).Field)
+		}
+	}
+	for _, secret := range []string{"whsec_AAECAwQFBgc=", "whsec_" + strings.Repeat("A", 88), "whsec_!", "v1,whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg=="} {
+		if _, err := event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"https://a.example/","config":{"signature":"v1","secrets":["` + secret + `"]}}`)); err == nil || event.AsError(err).Field != "config.secrets" {
+			t.Errorf("the secret %s: %v", secret, err)
+		}
+	}
+	for _, header := range []string{"Host", "content-type", "WEBHOOK-ID", "ce-type", "Authorization", "Transfer-Encoding", "a b"} {
+		if _, err := event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"headers":{"` + header + `":"x"}}}`)); err == nil || event.AsError(err).Field != "protocolsettings.headers" {
+			t.Errorf("the header %s: %v", header, err)
+		}
+	}
+}

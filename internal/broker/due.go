@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker
+
+import (
+	"container/heap"
+	"context"
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"signalbox/internal/filter"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+)
+
+const (
+	// dueMax bounds the webhooks that are known to have something to deliver, now or
+	// later. Those beyond are found again by a sweep.
+	dueMax = 65_536
+	// offeredMax bounds the events that wait to be matched with webhooks.
+	offeredMax = 65_536
+	// sketchBits is the size of the sketch of terms, half a MiB. With 100,000
+	// webhooks one look-up in 400 goes to the store for nothing.
+	sketchBits = 1 << 22
+	// sweepEvery is how often webhooks are looked for that are far behind the head,
+	// whether anything concerned them or not: their place holds back retention.
+	sweepEvery = 5 * time.Minute
+	// sweepSoon is after what time a sweep begins that is needed.
+	sweepSoon = time.Second
+	// sweepPage is how many webhooks a sweep finds at a time.
+	sweepPage = 1024
+)
+
+// due knows which webhooks have something to deliver. A webhook that is idle is
+// not in it: events find it by its terms, which are stored. All of it may be lost.
+type due struct {
+	mu      sync.Mutex
+	queued  map[uint32]bool // in queue; guarded by mu
+	queue   []uint32        // guarded by mu
+	later   alarms          // guarded by mu
+	at      map[uint32]int64
+	missed  bool                  // something did not fit, so a sweep is needed; guarded by mu
+	offered [][]projector.Applied // guarded by mu
+	events  int                   // in offered; guarded by mu
+
+	wake   chan struct{} // holds a token when there is something in queue
+	match  chan struct{} // holds a token when there is something in offered
+	sketch [sketchBits / 64]atomic.Uint64
+	used   atomic.Bool // the sketch is not empty
+}
+
+// alarm is when a webhook is to be looked at.
+type alarm struct {
+	at     int64 // Unix ms
+	number uint32
+}
+
+type alarms []alarm
+
+func (a alarms) Len() int           { return len(a) }
+func (a alarms) Less(i, j int) bool { return a[i].at < a[j].at }
+func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) }
+func (a *alarms) Pop() (x any) {
+	last := len(*a) - 1
+	x, *a = (*a)[last], (*a)[:last]
+	return x
+}
+
+func newDue() *due {
+	return &due{queued: map[uint32]bool{}, at: map[uint32]int64{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
+}
+
+func token(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// add queues a webhook, once.
+func (d *due) add(number uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.push(number)
+}
+
+// push is called with mu held.
+func (d *due) push(number uint32) {
+	if d.queued[number] {
+		return
+	}
+	if len(d.queue) >= dueMax {
+		d.missed = true
+		return
+	}
+	d.queued[number] = true
+	d.queue = append(d.queue, number)
+	token(d.wake)
+}
+
+// addLater queues a webhook at a time, or earlier if something was to happen
+// earlier anyway.
+func (d *due) addLater(number uint32, at int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if was, ok := d.at[number]; ok && was <= at {
+		return
+	}
+	if len(d.later) >= 2*dueMax {
+		d.missed = true
+		return
+	}
+	d.at[number] = at
+	heap.Push(&d.later, alarm{at, number})
+}
+
+// next takes the first webhook of the queue, after those whose time has come.
+func (d *due) next(now int64) (number uint32, ok bool, wait time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.later) > 0 && d.later[0].at <= now {
+		a := heap.Pop(&d.later).(alarm)
+		if d.at[a.number] == a.at { // else it was brought forward
+			delete(d.at, a.number)
+			d.push(a.number)
+		}
+	}
+	if len(d.queue) > 0 {
+		number = d.queue[0]
+		d.queue = d.queue[1:]
+		delete(d.queued, number)
+		return number, true, 0
+	}
+	d.queue = nil
+	wait = time.Second
+	if len(d.later) > 0 {
+		wait = min(wait, time.Duration(d.later[0].at-now)*time.Millisecond)
+	}
+	return 0, false, wait
+}
+
+// figures are how many webhooks are queued, and wait for a time.
+func (d *due) figures() (queued, later int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.queue), len(d.at)
+}
+
+// offer takes what a commit has made durable. Without webhooks it costs nothing.
+func (d *due) offer(events []projector.Applied) {
+	if len(events) == 0 || !d.used.Load() {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.events+len(events) > offeredMax {
+		d.missed = true
+		return
+	}
+	d.events += len(events)
+	d.offered = append(d.offered, events)
+	token(d.match)
+}
+
+func (d *due) taken() [][]projector.Applied {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := d.offered
+	d.offered, d.events = nil, 0
+	return out
+}
+
+// stir queues the webhooks that a commit has changed.
+func (d *due) stir(stirred []projector.Stirred) {
+	for _, s := range stirred {
+		if s.Webhook {
+			d.add(s.Number)
+		}
+	}
+}
+
+func bitsOf(term []byte) (a, b uint64) {
+	h := fnv.New64a()
+	_, _ = h.Write(term) // a hash takes everything
+	sum := h.Sum64()
+	return sum % sketchBits, (sum >> 32) * 0x9e3779b1 % sketchBits
+}
+
+// note adds a term to the sketch. None is ever taken out, which only costs
+// look-ups; the next start begins with those that there are.
+func (d *due) note(term []byte) {
+	a, b := bitsOf(term)
+	d.sketch[a/64].Or(1 << (a % 64))
+	d.sketch[b/64].Or(1 << (b % 64))
+	d.used.Store(true)
+}
+
+// knows reports whether there may be a webhook under a term.
+func (d *due) knows(term []byte) bool {
+	a, b := bitsOf(term)
+	return d.sketch[a/64].Load()&(1<<(a%64)) != 0 && d.sketch[b/64].Load()&(1<<(b%64)) != 0
+}
+
+// matchLoop finds the webhooks that new events concern.
+func (b *Broker) matchLoop() {
+	var r filter.Record
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-b.due.match:
+		}
+		for _, events := range b.due.taken() {
+			for i := range events {
+				if err := b.matchWebhooks(&r, &events[i]); err != nil {
+					b.logger.Error("webhooks cannot be looked up, and are all looked at", "err", err)
+					b.due.miss()
+				}
+			}
+		}
+		r.Reset()
+	}
+}
+
+func (d *due) miss() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.missed = true
+}
+
+func (b *Broker) matchWebhooks(r *filter.Record, e *projector.Applied) (err error) {
+	r.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
+	filter.Lookups(r, func(term []byte) {
+		if err == nil && b.due.knows(term) {
+			err = b.store.Term(term, func(number uint32) bool {
+				b.due.add(number)
+				return true
+			})
+		}
+	})
+	return err
+}
+
+// sweepLoop finds the webhooks that events did not find: at the start, when
+// something did not fit in memory, and now and then those that are far behind.
+func (b *Broker) sweepLoop() {
+	b.sweep(0)
+	soon := time.NewTicker(sweepSoon)
+	defer soon.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-b.stop:
+			return
+		case <-soon.C:
+		}
+		b.due.mu.Lock()
+		missed := b.due.missed
+		b.due.missed = false
+		b.due.mu.Unlock()
+		switch {
+		case missed:
+			b.sweep(0)
+		case time.Since(last) >= sweepEvery:
+			b.sweep(movedMin)
+			last = time.Now()
+		}
+	}
+}
+
+// sweep queues the webhooks that have events to be delivered again, or are at
+// least so many positions behind the head. It takes them a page at a time and
+// waits while there are enough to do.
+func (b *Broker) sweep(behind uint64) {
+	after, more := uint32(0), true
+	for more {
+		if !b.pause(func() bool { queued, _ := b.due.figures(); return queued > sweepPage }) {
+			return
+		}
+		head := b.dispatch.Head().Position
+		more = false
+		count := 0
+		err := b.store.WebhookStates(after, func(number uint32, s store.SubscriptionState) bool {
+			after = number
+			if !s.Paused && !s.Disabled && (s.Outstanding > 0 || s.Cursor+behind < head) {
+				b.due.add(number)
+				count++
+			}
+			more = count == sweepPage
+			return !more
+		})
+		if err != nil {
+			b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
+			b.due.miss()
+			return
+		}
+	}
+}
+
+// pause waits while something is so, and reports whether the broker goes on.
+func (b *Broker) pause(while func() bool) bool {
+	for while() {
+		select {
+		case <-b.stop:
+			return false
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return true
+}
+
+// NextWebhook waits for a webhook that has something to deliver, or may have, and
+// returns its number. Each is returned to one caller, which asks with
+// [Broker.Webhook] what it is.
+func (b *Broker) NextWebhook(ctx context.Context) (uint32, error) {
+	for {
+		number, ok, wait := b.due.next(b.clock.Millis())
+		if ok {
+			token(b.due.wake) // there may be more, for others
+			return number, nil
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return 0, ctx.Err()
+		case <-b.due.wake:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+// WebhookAgain has NextWebhook return a webhook again, after a while or at once.
+func (b *Broker) WebhookAgain(number uint32, after time.Duration) {
+	if after <= 0 {
+		b.due.add(number)
+		return
+	}
+	b.due.addLater(number, b.clock.Millis()+after.Milliseconds())
+}

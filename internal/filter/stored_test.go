@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package filter_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"signalbox/event"
+	"signalbox/internal/filter"
+)
+
+// TestStoredTermsFindWhatIsSelected: whatever a subscription selects is found
+// under one of its terms, and no term has the byte that ends one.
+func TestStoredTermsFindWhatIsSelected(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.SampledFrom([]string{"", "a", "fleet", "fleet.tasks", "/fleet/drones/17", strings.Repeat("/long", 20), strings.Repeat("/long", 20) + "x"})
+		s := filter.Selection{}
+		switch rapid.IntRange(0, 4).Draw(t, "filter") {
+		case 1:
+			s.Filter = must(filter.ParseText(fmt.Sprintf("type = '%s' AND EXISTS severity", text.Draw(t, "type"))))
+		case 2:
+			s.Filter = must(filter.ParseText(fmt.Sprintf("source LIKE '%s%%' OR subject IN ('a', '%s')", text.Draw(t, "source"), text.Draw(t, "subject"))))
+		case 3:
+			s.Filter = must(filter.ParseDocument(fmt.Appendf(nil, `[{"prefix":{"source":"/%s"}},{"not":{"exact":{"type":"x%s"}}}]`, text.Draw(t, "begin"), text.Draw(t, "not"))))
+		case 4:
+			s.Filter = must(filter.ParseText("data.x = 1 OR type = 'a'"))
+		}
+		if rapid.Bool().Draw(t, "with source") {
+			s.Source = "/" + text.Draw(t, "exact source")
+		}
+		if rapid.Bool().Draw(t, "with types") {
+			s.Types = []string{"a", "t" + text.Draw(t, "a type")}
+		}
+		for _, p := range rapid.SliceOfN(rapid.SampledFrom([]string{">", "fleet.>", "fleet.tasks", "*.tasks", "a"}), 1, 3).Draw(t, "topics") {
+			s.Patterns = append(s.Patterns, must(event.ParsePattern(p)))
+		}
+		topic := rapid.SampledFrom([]string{"fleet.tasks", "fleet.x", "a", "b.tasks"}).Draw(t, "topic")
+		source, typ, subject := "/"+text.Draw(t, "its source"), "t"+text.Draw(t, "its type"), text.Draw(t, "its subject")
+		if rapid.Bool().Draw(t, "plain type") {
+			typ = "a"
+		}
+		var r filter.Record
+		members := fmt.Appendf(nil, `"specversion":"1.0","id":"1","source":%q,"type":%q`, source, typ)
+		if subject != "" {
+			members = fmt.Appendf(members, `,"subject":%q`, subject)
+		}
+		r.Fill(filter.Delivered{Topic: topic, Position: 1, HLC: 1}, append(members, '}'))
+		terms := map[string]bool{}
+		for _, term := range s.Terms() {
+			if strings.Contains(string(term), "\x00") {
+				t.Fatalf("the term %q has a zero byte", term)
+			}
+			terms[string(term)] = true
+		}
+		found := false
+		filter.Lookups(&r, func(term []byte) { found = found || terms[string(term)] })
+		if selects(&s, &r, topic, source, typ) && !found {
+			t.Fatalf("%+v is selected by %v and not found under %q", r.Event(), s, s.Terms())
+		}
+	})
+}
+
+func selects(s *filter.Selection, r *filter.Record, topic, source, typ string) bool {
+	ok := s.Source == "" || s.Source == source
+	ok = ok && (len(s.Types) == 0 || s.Types[0] == typ || s.Types[1] == typ)
+	matches := false
+	for _, p := range s.Patterns {
+		matches = matches || p.Match(topic)
+	}
+	var m filter.Machine
+	// The event has no data, as a tombstone.
+	return ok && matches && (s.Filter == nil || m.Selects(s.Filter, r.Event(), true))
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/egress"
+	"signalbox/internal/metrics"
+	"signalbox/internal/signature"
+)
+
+const (
+	// answerBytes is what is read of an answer, so that its connection can be used
+	// again; nothing of it is kept. A longer one costs its sender the connection.
+	answerBytes = 16 << 10
+	// answerTime is how long the rest of an answer may take once its status is
+	// known.
+	answerTime = time.Second
+	// batchMax bounds the events of one batch.
+	batchMax = 100
+	// answerHeaderBytes bounds the head of an answer.
+	answerHeaderBytes = 32 << 10
+	// retryAfterMax is the longest time for which an endpoint may put the broker off.
+	retryAfterMax = 6 * time.Hour
+	// throttled is for how long an endpoint is left alone that says that it gets too
+	// much, and not for how long.
+	throttled = time.Minute
+	// jitter spreads retries over a fifth of their time, either way.
+	jitter = 5
+)
+
+// newClients makes the clients without and with TLS.
+func (e *Engine) newClients() (clients [2]*http.Client) {
+	for i := range clients {
+		t := &http.Transport{
+			Proxy:                  nil, // not that of the environment: it would dial what the guard refuses
+			DialContext:            e.opt.Guard.Dialer(i == 1),
+			ForceAttemptHTTP2:      true,
+			DisableCompression:     true,
+			MaxConnsPerHost:        e.opt.HostAttempts,
+			MaxIdleConnsPerHost:    e.opt.HostAttempts,
+			MaxIdleConns:           e.opt.Attempts,
+			IdleConnTimeout:        time.Minute,
+			TLSHandshakeTimeout:    10 * time.Second,
+			MaxResponseHeaderBytes: answerHeaderBytes,
+		}
+		if e.opt.Transport != nil {
+			e.opt.Transport(t)
+		}
+		clients[i] = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	return clients
+}
+
+func (e *Engine) client(target *url.URL) *http.Client {
+	if target.Scheme == "https" {
+		return e.clients[1]
+	}
+	return e.clients[0]
+}
+
+// message is what one request carries.
+type message struct {
+	id     string // stable over the attempts; no event has a say in it
+	header http.Header
+	body   []byte
+	events []broker.HandedOut
+}
+
+// messages puts events in the form that the subscriber wants.
+func (e *Engine) messages(w *broker.Webhook, handed []broker.HandedOut) (list []message) {
+	incarnation := e.b.Head().Incarnation
+	prefix := "msg_" + incarnation + "_" + w.Document.ID + "_"
+	mode := w.Document.Config.ContentMode
+	if mode == event.ContentBatch && len(handed) > 0 {
+		m := message{header: http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, events: handed, body: []byte{'['}}
+		sum := sha256.New()
+		for i, h := range handed {
+			if i > 0 {
+				m.body = append(m.body, ',')
+			}
+			m.body = append(m.body, h.Event...)
+			position, _, _ := strings.Cut(h.Token, ".")
+			_, _ = io.WriteString(sum, position+" ") // a hash takes everything
+		}
+		m.body = append(m.body, ']')
+		// A batch that is sent again may be put together in another way, and is then
+		// another message.
+		m.id = prefix + hex.EncodeToString(sum.Sum(nil)[:12])
+		return []message{m}
+	}
+	for i, h := range handed {
+		position, _, _ := strings.Cut(h.Token, ".")
+		m := message{id: prefix + position, events: handed[i : i+1], header: http.Header{"Content-Type": {"application/cloudevents+json"}}, body: h.Event}
+		if mode == event.ContentBinary {
+			// Shaped events may lack what the standard wants: these go as they are.
+			if decoded, err := event.DecodeDelivered(h.Event); err == nil {
+				m.header = http.Header{}
+				m.body = decoded.EncodeBinary(m.header)
+			}
+		}
+		list = append(list, m)
+	}
+	return list
+}
+
+// outcome is what became of an attempt.
+type outcome struct {
+	class      metrics.WebhookClass
+	reason     string
+	hold       time.Duration // the endpoint wants to be left alone
+	unanswered bool          // it had the request, and said nothing
+	disable    string        // why nothing more may be sent to it
+}
+
+// send makes one attempt. It ends by the timeout, whatever the endpoint does.
+func (e *Engine) send(ctx context.Context, w *broker.Webhook, target *url.URL, m message) outcome {
+	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
+	defer cancel()
+	var written atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) }})
+	req, err := e.request(traced, w, target, http.MethodPost, m.body)
+	if err != nil {
+		return outcome{class: metrics.WebhookFailed, reason: "the request cannot be made"}
+	}
+	for name, values := range m.header {
+		req.Header[name] = values
+	}
+	at := time.Now()
+	req.Header.Set(signature.HeaderID, m.id)
+	req.Header.Set(signature.HeaderTimestamp, fmt.Sprint(at.Unix()))
+	req.Header.Set(signature.HeaderSignature, signature.Sign(e.keys(w), m.id, at, m.body))
+	answer, err := e.client(target).Do(req)
+	if err != nil {
+		return failure(err, written.Load())
+	}
+	e.finish(answer, cancel)
+	return classify(answer, time.Now())
+}
+
+// timeout leaves time to store what became of an attempt before the event's
+// deadline.
+func (e *Engine) timeout(d *event.Subscription) time.Duration {
+	return min(e.opt.Timeout, d.Config.Visibility.Std()*2/3)
+}
+
+// request makes a request with what every one to an endpoint has.
+func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL, method string, body []byte) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	headers, err := w.Document.SinkHeaders()
+	if err != nil {
+		return nil, err
+	}
+	req.Header = headers
+	req.Header.Set("User-Agent", "signalbox")
+	switch scheme, credentials := w.Document.Authorization(); scheme {
+	case "Basic":
+		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(credentials)))
+	case "Bearer":
+		req.Header.Set("Authorization", "Bearer "+credentials)
+	}
+	if w.Document.Config.Handshake {
+		req.Header.Set("Webhook-Request-Origin", e.opt.Origin)
+	}
+
+	return req, nil
+}
+
+// keys are those with which the subscriber wants to be signed to.
+func (e *Engine) keys(w *broker.Webhook) (keys []signature.Key) {
+	if w.Document.Config.Signature == event.SignatureHMAC {
+		for _, secret := range w.Document.Config.Secrets {
+			if k, err := signature.Parse(secret); err == nil { // it was checked when it was stored
+				keys = append(keys, k)
+			}
+		}
+		return keys
+	}
+	for _, k := range e.b.WebhookKeys() {
+		keys = append(keys, k.Key)
+	}
+	return keys
+}
+
+// finish reads a little of the answer, for no longer than a moment.
+func (e *Engine) finish(answer *http.Response, cancel context.CancelFunc) {
+	late := time.AfterFunc(answerTime, cancel)
+	defer late.Stop()
+	_, _ = io.CopyN(io.Discard, answer.Body, answerBytes) // what it says does not matter
+	_ = answer.Body.Close()                               // nor that there is more
+}
+
+// classify says what an answer means (Standard Webhooks, operations; CloudEvents
+// webhook 2.2). A redirect is an answer like any other, and not followed.
+func classify(answer *http.Response, now time.Time) outcome {
+	code := answer.StatusCode
+	o := outcome{class: metrics.WebhookFailed, reason: fmt.Sprintf("the endpoint answered %d", code)}
+	switch {
+	case code >= 200 && code < 300:
+		return outcome{class: metrics.WebhookDelivered}
+	case code == http.StatusGone:
+		o.disable = "it answered 410: its subscriber wants no more events"
+	case code == http.StatusTooManyRequests || code == http.StatusServiceUnavailable:
+		o.hold = retryAfter(answer.Header.Get("Retry-After"), now)
+		if o.hold == 0 && code == http.StatusTooManyRequests {
+			o.hold = throttled
+		}
+	}
+	return o
+}
+
+// retryAfter reads the header in both of its forms (RFC 9110 10.2.3).
+func retryAfter(text string, now time.Time) time.Duration {
+	after := time.Duration(0)
+	if at, err := http.ParseTime(text); err == nil {
+		after = at.Sub(now)
+	} else if seconds, err := time.ParseDuration(strings.TrimSpace(text) + "s"); err == nil && strings.Trim(text, " 0123456789") == "" {
+		after = seconds
+	}
+	return min(max(after, 0), retryAfterMax)
+}
+
+// failure says what the lack of an answer means. An endpoint whose address is
+// refused gets nothing more: trying again would change nothing.
+func failure(err error, written bool) outcome {
+	if refusal := (*egress.Refusal)(nil); errors.As(err, &refusal) {
+		return outcome{class: metrics.WebhookRefused, reason: refusal.Error(), disable: refusal.Error()}
+	}
+	o := outcome{class: metrics.WebhookFailed, reason: "the endpoint cannot be reached", unanswered: written}
+	var dns *net.DNSError
+	var netErr net.Error
+	switch {
+	case errors.As(err, &dns):
+		o.reason = "the endpoint's name cannot be resolved"
+	case errors.As(err, &netErr) && netErr.Timeout() || errors.Is(err, context.DeadlineExceeded):
+		o.class, o.reason = metrics.WebhookTimeout, "the endpoint did not answer in time"
+	case strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: "):
+		o.reason = "the endpoint's certificate is not accepted"
+	case written:
+		o.reason = "the endpoint ended the connection without an answer"
+	}
+	return o
+}
+
+// delay is how long an event waits after an attempt.
+func (e *Engine) delay(attempt int) time.Duration {
+	d := e.opt.Schedule[min(max(attempt, 1), len(e.opt.Schedule))-1]
+	spread := d / jitter
+	if spread <= 0 {
+		return d
+	}
+	return d - spread + rand.N(2*spread)
+}

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package webhook sends the events of subscriptions to the endpoints of their
+// subscribers (CloudEvents HTTP binding, CloudEvents webhook 1.0.2, Standard
+// Webhooks 1.0.0). It is a transport as the others, but that here the broker
+// calls.
+//
+// It guarantees that an attempt is counted durably before a byte leaves, that an
+// event which was acknowledged durably is not sent again, that no connection is
+// made to an address that egress refuses, and that endpoints which are slow or
+// dead hold up nobody else: what is under way is bounded for each endpoint, for
+// each host and altogether, and endpoints that have not shown that they work share
+// a part of that only. Which event goes when, circuits and retries are decided by
+// the broker; a run of the engine holds only what may be lost.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/egress"
+	"signalbox/internal/metrics"
+)
+
+// Options are what an Engine is made of. Broker and Guard are required.
+type Options struct {
+	Broker *broker.Broker
+	Guard  *egress.Guard
+	Logger *slog.Logger // slog.Default
+	// Origin is what the broker calls itself in handshakes: a DNS name.
+	Origin string
+	// PublicURL is where endpoints reach the broker, for the callback of handshakes;
+	// "": they are not offered one.
+	PublicURL string
+	// Attempts bounds what is under way altogether. 2048: each takes a connection
+	// and some 20 KiB.
+	Attempts int
+	// HostAttempts bounds what is under way to one host and port. 64.
+	HostAttempts int
+	// Timeout bounds one attempt, the answer's body included. 20 s.
+	Timeout time.Duration
+	// Schedule is how long an event waits after its first, second, … attempt. That
+	// of Standard Webhooks.
+	Schedule []time.Duration
+	// Transport changes how requests are sent; tests trust their own certificates
+	// by it.
+	Transport func(*http.Transport)
+}
+
+// schedule is the one that Standard Webhooks gives as an example.
+var schedule = []time.Duration{
+	5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour, 10 * time.Hour, 14 * time.Hour, 20 * time.Hour, 24 * time.Hour,
+}
+
+const (
+	// takers bounds the hand-outs that are planned at one time.
+	takers = 16
+	// settleTime bounds how long the answer to a delivery waits to be stored. If it
+	// is not, the event comes again after its deadline.
+	settleTime = 30 * time.Second
+	// windowFirst is how much an endpoint gets at once before it has shown that it
+	// works; each success doubles that.
+	windowFirst = 4
+	// retryTake is after what time a webhook is looked at again that could not be
+	// read.
+	retryTake = time.Second
+	// retrySlot is after what time a webhook asks again for a slot.
+	retrySlot = 5 * time.Second
+	// stopGrace is what attempts get to end when the engine is told to.
+	stopGrace = 5 * time.Second
+)
+
+// Engine sends. It is started once.
+type Engine struct {
+	opt     Options
+	b       *broker.Broker
+	log     *slog.Logger
+	metrics *metrics.Webhooks
+	clients [2]*http.Client // without and with TLS
+	slots   slots
+	taking  chan struct{} // a token for each hand-out that is being planned
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	endpoints map[uint32]*endpoint // that are in use just now; guarded by mu
+}
+
+// endpoint is one webhook while something of it is under way.
+type endpoint struct {
+	number   uint32
+	window   int       // guarded by Engine.mu
+	out      int       // attempts under way; guarded by Engine.mu
+	busy     bool      // its next events are being looked for; guarded by Engine.mu
+	again    bool      // and then look once more; guarded by Engine.mu
+	nextSend time.Time // by the rate that it allows; owned by whoever set busy
+}
+
+// New makes an engine.
+func New(o Options) (*Engine, error) {
+	if o.Broker == nil || o.Guard == nil {
+		return nil, errors.New("webhook: Options.Broker and Options.Guard are required")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Attempts <= 0 {
+		o.Attempts = 2048
+	}
+	if o.HostAttempts <= 0 {
+		o.HostAttempts = 64
+	}
+	if o.Timeout <= 0 {
+		o.Timeout = 20 * time.Second
+	}
+	if o.Schedule == nil {
+		o.Schedule = schedule
+	}
+	if o.Origin == "" {
+		o.Origin = "localhost"
+	}
+	e := &Engine{
+		opt: o, b: o.Broker, log: o.Logger, metrics: &o.Broker.Metrics().Webhooks, taking: make(chan struct{}, takers),
+		slots: newSlots(o.Attempts, o.HostAttempts, &o.Broker.Metrics().Webhooks), endpoints: map[uint32]*endpoint{},
+	}
+	e.clients = e.newClients()
+	return e, nil
+}
+
+// Start runs the engine until ctx ends or the function that it returns is called,
+// which waits until nothing is under way.
+func (e *Engine) Start(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		e.run(ctx)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
+
+// run sends until ctx ends, and then waits a little for what is under way.
+func (e *Engine) run(ctx context.Context) {
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(stopGrace, cancel) })()
+	defer func() {
+		e.running.Wait()
+		cancel()
+		for _, c := range e.clients {
+			c.CloseIdleConnections()
+		}
+	}()
+	for {
+		number, err := e.b.NextWebhook(ctx)
+		if err != nil {
+			return
+		}
+		ep, mine := e.begin(number)
+		if !mine {
+			continue // whoever looks after it looks once more
+		}
+		select {
+		case e.taking <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		e.running.Go(func() {
+			defer func() { <-e.taking }()
+			e.take(life, ep)
+		})
+	}
+}
+
+// begin takes a webhook on, unless somebody has it already.
+func (e *Engine) begin(number uint32) (ep *endpoint, mine bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ep = e.endpoints[number]
+	if ep == nil {
+		ep = &endpoint{number: number, window: windowFirst}
+		e.endpoints[number] = ep
+	}
+	if ep.busy {
+		ep.again = true
+		return ep, false
+	}
+	ep.busy = true
+	return ep, true
+}
+
+// end lets go of a webhook. Nothing is kept of one that has nothing under way.
+func (e *Engine) end(ep *endpoint) {
+	e.mu.Lock()
+	again := ep.again
+	ep.busy, ep.again = false, false
+	if ep.out == 0 && !again && time.Now().After(ep.nextSend) {
+		delete(e.endpoints, ep.number)
+	}
+	e.mu.Unlock()
+	if again {
+		e.b.WebhookAgain(ep.number, 0)
+	}
+}
+
+// take hands out what an endpoint may get just now, and sends it.
+func (e *Engine) take(ctx context.Context, ep *endpoint) {
+	defer e.end(ep)
+	w, ok, err := e.b.Webhook(ep.number)
+	switch {
+	case err != nil:
+		e.log.Error("a webhook cannot be read, and is again in a moment", "err", err)
+		e.b.WebhookAgain(ep.number, retryTake)
+		return
+	case !ok || w.Wait < 0:
+		return
+	case w.Wait > 0:
+		e.b.WebhookAgain(ep.number, w.Wait)
+		return
+	}
+	target, err := url.Parse(w.Document.Sink)
+	if err != nil { // it was checked when it was stored
+		e.disable(ctx, w.Document.ID, "its sink is not a URL")
+		return
+	}
+	if rest := time.Until(ep.nextSend); rest > 0 {
+		e.b.WebhookAgain(ep.number, rest)
+		return
+	}
+	room, consents := e.room(ep, &w), !w.Document.Config.Handshake || w.Consented
+	if !consents {
+		room = 1 - min(1, e.under(ep))
+	}
+	if room <= 0 {
+		return // it comes again when one of its attempts ends
+	}
+	lot, ok := e.slots.take(ep.number, target.Host, w.Proven, room)
+	if !ok {
+		// It is woken when there is a slot for it; the time is for the case that
+		// whoever was woken in its place had no use for one.
+		e.b.WebhookAgain(ep.number, retrySlot)
+		return
+	}
+	if !consents {
+		e.launch(ctx, ep, lot, func(ctx context.Context) { e.handshake(ctx, &w, target) })
+		return
+	}
+	e.handOut(ctx, ep, lot, &w, target)
+}
+
+func (e *Engine) under(ep *endpoint) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ep.out
+}
+
+// room is how many events an endpoint may get beside those that it has.
+func (e *Engine) room(ep *endpoint, w *broker.Webhook) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w.Proven {
+		ep.window = max(ep.window, e.opt.HostAttempts)
+	} else if w.Failures > 0 {
+		ep.window = min(ep.window, windowFirst)
+	}
+	if w.Probing || w.Rate > 0 {
+		return 1 - min(1, ep.out)
+	}
+	return max(0, ep.window-ep.out)
+}
+
+func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL) {
+	limit := lot.n
+	if w.Document.Config.ContentMode == event.ContentBatch && !w.Probing {
+		limit = batchMax
+	}
+	handed, next, err := e.b.HandOutWebhook(ctx, w.Document.ID, limit)
+	if err != nil {
+		e.slots.give(lot, lot.n, e.wake)
+		if ctx.Err() == nil && event.AsError(err).Code != event.CodeSubscriptionUnknown {
+			e.log.Warn("the events of a webhook cannot be handed out, and are again in a moment", "subscription", w.Document.ID, "err", err)
+			e.b.WebhookAgain(ep.number, retryTake)
+		}
+		return
+	}
+	messages := e.messages(w, handed)
+	e.slots.give(lot, lot.n-len(messages), e.wake)
+	if w.Rate > 0 && len(messages) > 0 {
+		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
+	}
+	for _, m := range messages {
+		e.launch(ctx, ep, lot, func(ctx context.Context) { e.deliver(ctx, ep, w, target, m) })
+	}
+	if next >= 0 {
+		e.b.WebhookAgain(ep.number, next)
+	}
+}
+
+// launch runs an attempt, which has one slot of the lot.
+func (e *Engine) launch(ctx context.Context, ep *endpoint, lot lot, attempt func(context.Context)) {
+	e.mu.Lock()
+	ep.out++
+	e.mu.Unlock()
+	e.running.Go(func() {
+		attempt(ctx)
+		e.slots.give(lot, 1, e.wake)
+		e.mu.Lock()
+		ep.out--
+		idle := ep.out == 0 && !ep.busy && time.Now().After(ep.nextSend)
+		if idle && e.endpoints[ep.number] == ep {
+			delete(e.endpoints, ep.number)
+		}
+		e.mu.Unlock()
+		e.b.WebhookAgain(ep.number, 0)
+	})
+}
+
+func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
+
+// deliver makes one attempt, and has what became of it stored.
+func (e *Engine) deliver(ctx context.Context, ep *endpoint, w *broker.Webhook, target *url.URL, m message) {
+	began := time.Now()
+	o := e.send(ctx, w, target, m)
+	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
+		return // the broker stops: it is sent again after its deadline
+	}
+	e.metrics.Attempted(o.class, time.Since(began))
+	if o.disable != "" {
+		e.disable(ctx, w.Document.ID, o.disable)
+	}
+	verdicts := make([]broker.WebhookVerdict, len(m.events))
+	for i, h := range m.events {
+		verdicts[i] = broker.WebhookVerdict{Token: h.Token, Delivered: o.class == metrics.WebhookDelivered}
+		if !verdicts[i].Delivered {
+			v := &verdicts[i]
+			v.Reason, v.Unanswered, v.Hold = o.reason, o.unanswered, o.hold
+			v.Delay = max(e.delay(h.Attempt), o.hold)
+		}
+	}
+	// What is stored does not depend on whether the engine goes on.
+	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	if err := e.b.SettleWebhook(settle, w.Document.ID, verdicts); err != nil {
+		if event.AsError(err).Code != event.CodeSubscriptionUnknown {
+			e.log.Warn("what became of a delivery is not stored: it is sent again after its deadline", "subscription", w.Document.ID, "err", err)
+		}
+		return
+	}
+	if o.class == metrics.WebhookDelivered {
+		e.mu.Lock()
+		ep.window = min(2*ep.window, e.opt.HostAttempts)
+		e.mu.Unlock()
+	}
+}
+
+func (e *Engine) disable(ctx context.Context, id, reason string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	defer cancel()
+	err := e.b.DisableWebhook(ctx, id, reason)
+	if code := event.AsError(err); err != nil && code.Code != event.CodeSubscriptionUnknown && code.Code != event.CodeSubscriptionConflict {
+		e.log.Warn("an endpoint cannot be disabled, and is tried again", "subscription", id, "err", err)
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package webhook_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/identity"
+	"signalbox/internal/signature"
+	"signalbox/internal/transport/webhook"
+)
+
+// TestDelivery: what is published arrives once, signed with the broker's own key,
+// in the order of its key.
+func TestDelivery(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(nil)
+	id := r.subscribe(s.URL+"/hook?x=1", "")
+	for i := range 50 {
+		r.publish("a", fmt.Sprint(i), fmt.Sprint("k", i%3))
+		r.publish("b", fmt.Sprint(i), "k")
+	}
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 50 })
+	last := map[string]int{}
+	var ids []string
+	keys := []signature.Key{}
+	for _, k := range r.WebhookKeys() {
+		public, err := signature.Parse(k.Key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, public)
+	}
+	for _, p := range s.pushes() {
+		var n int
+		_, _ = fmt.Sscan(p.id(), &n)
+		if key := p.event.Subject(); n < last[key] {
+			t.Errorf("event %d of key %s comes after %d", n, key, last[key])
+		} else {
+			last[key] = n
+		}
+		ids = append(ids, p.id())
+		h := p.header
+		if err := signature.Verify(keys, h.Get("Webhook-Id"), h.Get("Webhook-Timestamp"), h.Get("Webhook-Signature"), p.body, time.Now()); err != nil {
+			t.Errorf("%v: %v", h, err)
+		}
+		if p.method != http.MethodPost || h.Get("Content-Type") != "application/cloudevents+json" || h.Get("User-Agent") != "signalbox" {
+			t.Errorf("%s %v", p.method, h)
+		}
+	}
+	slices.Sort(ids)
+	if len(slices.Compact(ids)) != 50 {
+		t.Errorf("arrived: %v", ids)
+	}
+}
+
+// TestEachAttemptIsSignedAnew: the id stays, the time and the signature are those
+// of the attempt, and during a rotation of secrets there are two. An id with dots
+// in it does not get into what is signed. Guards F26, steps 3 and 4.
+func TestEachAttemptIsSignedAnew(t *testing.T) {
+	r := newRig(t, func(o *webhook.Options) { o.Schedule = []time.Duration{1100 * time.Millisecond} })
+	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+		if n < 3 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	const first, second = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=", "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8="
+	id := r.subscribe(s.URL, `,"signature":"v1","secrets":["`+second+`","`+first+`"],"content_mode":"binary"`)
+	r.publish("a", "a.1700000000.{}", "k")
+	r.until("it is acknowledged", func() bool { return r.status(id).Acked == 1 })
+	pushes := s.pushes()
+	if len(pushes) != 3 {
+		t.Fatalf("%d attempts", len(pushes))
+	}
+	ids, times := map[string]bool{}, map[string]bool{}
+	for _, p := range pushes {
+		h := p.header
+		ids[h.Get("Webhook-Id")], times[h.Get("Webhook-Timestamp")] = true, true
+		if strings.Contains(h.Get("Webhook-Id"), ".") || strings.Count(h.Get("Webhook-Signature"), "v1,") != 2 || string(p.body) != `{"n":1}` || h.Get("Ce-Type") != "t" {
+			t.Errorf("%v %s", h, p.body)
+		}
+		for _, secret := range []string{first, second} {
+			k, err := signature.Parse(secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := signature.Verify([]signature.Key{k}, h.Get("Webhook-Id"), h.Get("Webhook-Timestamp"), h.Get("Webhook-Signature"), p.body, time.Now()); err != nil {
+				t.Errorf("with %s: %v", secret, err)
+			}
+		}
+	}
+	if len(ids) != 1 || len(times) != 3 {
+		t.Errorf("ids %v, times %v", ids, times)
+	}
+}
+
+// TestRetryHoldsBackItsKeyOnly: while an event waits to be tried again, later ones
+// of its key wait, and those of other keys go on.
+func TestRetryHoldsBackItsKeyOnly(t *testing.T) {
+	r := newRig(t, func(o *webhook.Options) { o.Schedule = []time.Duration{400 * time.Millisecond} })
+	s := r.sink(func(w http.ResponseWriter, p *push, n int) {
+		if n == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	id := r.subscribe(s.URL, "")
+	r.publish("a", "1", "held")
+	r.until("the first is tried", func() bool { return len(s.ids()) == 1 })
+	r.publish("a", "2", "held")
+	r.publish("a", "3", "free")
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 3 })
+	if got := strings.Join(s.ids(), " "); got != "1 3 1 2" {
+		t.Errorf("the order is %s", got)
+	}
+}
+
+// TestStrictOrder: with strict nothing overtakes.
+func TestStrictOrder(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, p *push, n int) {
+		if n%3 == 0 {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+	})
+	id := r.subscribe(s.URL, `,"order":"strict"`)
+	for i := range 9 {
+		r.publish("a", fmt.Sprint(i), "")
+	}
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 9 })
+	if got := strings.Join(slices.Compact(s.ids()), " "); got != "0 1 2 3 4 5 6 7 8" {
+		t.Errorf("the order is %s", got)
+	}
+}
+
+// TestGoneDisables: 410 ends deliveries at once, with an event that says so and
+// without losing the place; resuming goes on. Guards F29, steps 1 and 3.
+func TestGoneDisables(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+		if n == 1 {
+			w.WriteHeader(http.StatusGone)
+		}
+	})
+	notices := r.sink(nil)
+	r.subscribe(notices.URL, `,"topics":["$subscriptions"]`)
+	id := r.subscribe(s.URL, `,"order":"strict"`)
+	r.publish("a", "1", "")
+	r.publish("a", "2", "")
+	r.until("it is disabled", func() bool { return r.status(id).Disabled })
+	time.Sleep(50 * time.Millisecond) // in which a further attempt would come
+	if n := len(s.pushes()); n != 1 {
+		t.Errorf("%d attempts at an endpoint that is gone", n)
+	}
+	r.until("it is told", func() bool { return len(notices.pushes()) == 1 })
+	if p := notices.pushes()[0]; p.event.Type() != "signalbox.subscription.disabled" || p.event.Subject() != id {
+		t.Errorf("told: %s", p.body)
+	}
+	if _, err := r.PauseSubscription(t.Context(), identity.Anonymous(), id, false); err != nil {
+		t.Fatal(err)
+	}
+	r.until("the rest is delivered", func() bool { return r.status(id).Acked == 2 })
+	if got := strings.Join(s.ids(), " "); got != "1 1 2" {
+		t.Errorf("it got %s", got)
+	}
+}
+
+// TestRetryAfterIsObeyed: before the time that an endpoint has named, nothing is
+// sent to it, of any key. Guards F29, step 1.
+func TestRetryAfterIsObeyed(t *testing.T) {
+	for name, header := range map[string]func() string{
+		"seconds": func() string { return "2" },
+		"date":    func() string { return time.Now().Add(3 * time.Second).UTC().Format(http.TimeFormat) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, nil)
+			var at time.Time
+			s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+				if n == 1 {
+					w.Header().Set("Retry-After", header())
+					w.WriteHeader(http.StatusServiceUnavailable)
+					at = time.Now()
+				} else if n == 2 && time.Since(at) < 1500*time.Millisecond {
+					t.Errorf("an attempt after %s", time.Since(at))
+				}
+			})
+			id := r.subscribe(s.URL, "")
+			r.publish("a", "1", "x")
+			r.until("it is tried", func() bool { return r.status(id).Nacked == 1 })
+			r.publish("a", "2", "y")
+			r.until("all are acknowledged", func() bool { return r.status(id).Acked == 2 })
+		})
+	}
+}
+
+// TestRefusedAddressIsPermanent: a sink that leads where it must not is sent
+// nothing, is disabled, and is not tried again. Guards F27, step 3.
+func TestRefusedAddressIsPermanent(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(nil)
+	id := r.subscribe(s.URL, "")
+	own := r.sink(nil)
+	refused := r.subscribe(own.URL, "")
+	r.guard.Own(own.Listener.Addr()) // from now on it is the broker itself
+	r.publish("a", "1", "x")
+	r.until("the other is delivered", func() bool { return r.status(id).Acked == 1 })
+	r.until("it is disabled", func() bool { return r.status(refused).Disabled })
+	if n := len(own.pushes()); n != 0 {
+		t.Errorf("%d requests arrived", n)
+	}
+}
+
+// TestRedirectIsNotFollowed: 302 and 307 are failures. Guards F27, step 4.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	for _, code := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
+		r := newRig(t, nil)
+		inside := r.sink(nil)
+		s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+			if n == 1 {
+				w.Header().Set("Location", inside.URL)
+				w.WriteHeader(code)
+			}
+		})
+		id := r.subscribe(s.URL, "")
+		r.publish("a", "1", "x")
+		r.until("it is acknowledged", func() bool { return r.status(id).Acked == 1 })
+		if st := r.status(id); len(inside.pushes()) != 0 || st.Nacked != 1 || !strings.Contains(st.Error, fmt.Sprint(code)) {
+			t.Errorf("%d: %d requests at the target of the redirect, %+v", code, len(inside.pushes()), st)
+		}
+	}
+}
+
+// TestSpentEventIsADeadLetter: after the last attempt the event is in the topic of
+// dead letters, with what the endpoint said. Guards F29, step 4.
+func TestSpentEventIsADeadLetter(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, p *push, _ int) {
+		if p.id() == "bad" {
+			w.WriteHeader(http.StatusUnprocessableEntity)
+		}
+	})
+	id := r.subscribe(s.URL, `,"max_attempts":3`)
+	r.publish("a", "bad", "x")
+	r.publish("a", "good", "x")
+	r.until("the other is delivered", func() bool { return r.status(id).Acked == 1 })
+	letters, _, err := r.Letters(id, broker.LetterFilter{}, 0, 10)
+	if err != nil || len(letters) != 1 || letters[0].Attempts != 3 || letters[0].Cause != "attempts" || !strings.Contains(letters[0].Error, "422") {
+		t.Errorf("%+v, %v", letters, err)
+	}
+	if got := strings.Join(s.ids(), " "); got != "bad bad bad good" {
+		t.Errorf("it got %s", got)
+	}
+}
+
+// TestBatch: a batch holds several events, is signed as one, and is acknowledged
+// as one.
+func TestBatch(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(nil)
+	for i := range 30 {
+		r.publish("a", fmt.Sprint(i), fmt.Sprint(i))
+	}
+	id := r.subscribe(s.URL, `,"content_mode":"batch"`)
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 30 })
+	n := 0
+	for _, p := range s.pushes() {
+		events, err := event.DecodeDeliveredBatch(p.body)
+		if err != nil || p.header.Get("Content-Type") != "application/cloudevents-batch+json" {
+			t.Fatalf("%v %v", p.header, err)
+		}
+		n += len(events)
+	}
+	if n != 30 || len(s.pushes()) > 10 {
+		t.Errorf("%d events in %d requests", n, len(s.pushes()))
+	}
+}
