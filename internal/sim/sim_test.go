@@ -47,6 +47,8 @@ func steps() []step {
 		{"subscribe", 3, stepSubscribe},
 		{"fetch", 10, stepFetch},
 		{"settle", 14, stepSettle},
+		{"stream", 5, stepStream},
+		{"letters", 2, stepLetters},
 		{"signal", 6, stepSignal},
 		{"glance", 4, stepGlance},
 		{"wait", 8, stepWait},

@@ -186,6 +186,8 @@ type spare struct {
 	model  *model
 	tapped [][]byte
 	pulls  []*pull
+	// streams are those that there were, at what they had acknowledged.
+	streams []stream
 }
 
 // stepBackup copies the data, or goes back to the copy: a new incarnation, so
@@ -193,14 +195,20 @@ type spare struct {
 func stepBackup(w *world) {
 	if w.spare == nil || w.rng.IntN(3) > 0 {
 		w.close()
-		w.spare = &spare{w.copied(w.mem), w.model.clone(), w.tapped[:len(w.tapped):len(w.tapped)], w.clonedPulls(w.pulls)}
+		w.spare = &spare{w.copied(w.mem), w.model.clone(), w.tapped[:len(w.tapped):len(w.tapped)], w.clonedPulls(w.pulls), nil}
+		for _, s := range w.streams {
+			w.spare.streams = append(w.spare.streams, *s)
+		}
 		w.note("backup at @%d", w.model.position)
 		w.open(false)
 		return
 	}
 	w.close()
 	w.mem, w.model, w.tapped = w.copied(w.spare.mem), w.spare.model.clone(), w.spare.tapped
-	w.pulls = w.clonedPulls(w.spare.pulls)
+	w.pulls, w.streams = w.clonedPulls(w.spare.pulls), nil
+	for _, s := range w.spare.streams {
+		w.streams = append(w.streams, &s)
+	}
 	w.note("restore of @%d", w.model.position)
 	w.counts["restores"]++
 	w.open(true)

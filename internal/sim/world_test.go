@@ -56,6 +56,7 @@ type world struct {
 	sent    []request // answered, to be repeated at times
 	readers []*reader
 	pulls   []*pull
+	streams []*stream
 	live    *live
 	spare   *spare // a backup
 
