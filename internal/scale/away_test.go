@@ -45,7 +45,11 @@ func TestScaleSlowReaders(t *testing.T) {
 			t.Fatal("readers that do not read are still there after a minute")
 		}
 	}
-	t.Logf("%.0f readers were cut; then %s", p.metric(`signalbox_reader_cuts_total{door="sse"}`), mib(p.settled()))
+	cut := p.metric(`signalbox_reader_cuts_total{door="sse"}`)
+	t.Logf("%.0f readers were cut; then %s", cut, mib(p.settled()))
+	if cut != float64(readers) {
+		t.Errorf("%.0f of %d readers that take nothing are counted as cut", cut, readers)
+	}
 	last, err := event.ParseCursor(streams[0].last)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"syscall"
 
 	"signalbox/event"
 	"signalbox/internal/metrics"
@@ -49,9 +50,10 @@ func (s *Server) sample(to metrics.Sample) {
 }
 
 // noteCut counts a reader that was cut because it took nothing, if that is what
-// err says, and reports whether it is.
+// err says, and reports whether it is. The kernel may be the first to find out,
+// see endUnacknowledged.
 func (s *Server) noteCut(door *metrics.Door, remote string, patterns []event.Pattern, err error) bool {
-	if !errors.Is(err, os.ErrDeadlineExceeded) {
+	if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, syscall.ETIMEDOUT) {
 		return false
 	}
 	door.Cut.Inc()
