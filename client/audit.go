@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"signalbox/event"
 )
 
 // auditWait is what the first checkpoint of a long log may take beside what a call does: its tree is built then.
@@ -75,4 +78,34 @@ func (c *Client) AuditExport(ctx context.Context, from uint64) (*AuditExport, er
 		return nil, fmt.Errorf("client: the export does not say how long it is; check that %s is a Signalbox broker: %w", c.base, err)
 	}
 	return e, nil
+}
+
+// AuditEntries is an answer to a query of the audit trail.
+type AuditEntries struct {
+	Entries []AuditEntry `json:"entries"`
+	Next    uint64       `json:"next,string"` // index to go on from
+	Size    uint64       `json:"size,string"` // the end is reached when Next is that
+}
+
+// AuditEntry is what was decided about an event or a request.
+type AuditEntry struct {
+	Index    uint64          `json:"index,string"`
+	Time     time.Time       `json:"time"`
+	Kind     string          `json:"kind"`
+	Topic    string          `json:"topic"`
+	Outcome  event.Outcome   `json:"outcome,omitempty"`
+	Position uint64          `json:"position,omitempty,string"`
+	HLC      event.HLC       `json:"hlc,omitempty"`
+	Digest   string          `json:"digest,omitempty"`
+	Leaf     string          `json:"leaf,omitempty"`
+	Event    json.RawMessage `json:"event,omitempty"`  // while it is stored
+	Detail   json.RawMessage `json:"detail,omitempty"` // of an entry of another kind
+}
+
+// AuditEntries looks for entries of the audit trail. The query has the parameters of GET /v1/audit/entries; one answer
+// may be without entries before the end is reached.
+func (c *Client) AuditEntries(ctx context.Context, query url.Values) (*AuditEntries, error) {
+	out := &AuditEntries{}
+	_, _, err := c.do(ctx, call{method: http.MethodGet, url: c.base + "/v1/audit/entries?" + query.Encode()}, out)
+	return out, err
 }

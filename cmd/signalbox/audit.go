@@ -30,7 +30,7 @@ func (a *app) auditCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.auditKeyCommand(), a.auditCheckpointCommand(), a.auditProofCommand(), a.auditExportCommand(), a.auditVerifyCommand())
+	cmd.AddCommand(a.auditKeyCommand(), a.auditCheckpointCommand(), a.auditProofCommand(), a.auditEntriesCommand(), a.auditTraceCommand(), a.auditExportCommand(), a.auditVerifyCommand())
 	return cmd
 }
 

@@ -69,7 +69,7 @@ func TestIndependentScriptAgrees(t *testing.T) {
 	shell(t, dir, `signalbox publish fleet.tasks --source /agents/a --type t --subject k --id 1 --data 1`)
 	shell(t, dir, `signalbox publish fleet.tasks --source /agents/a --type t --subject k --id 1 --data 1`)
 	shell(t, dir, `signalbox publish fleet.tasks --source /agents/a --type t --id 2 --data 1 || true`)
-	shell(t, dir, `signalbox publish fleet.times --source /agents/a --type t --extension 'time=2026-11-29T10:00:00.123456789Z' || true`)
+	shell(t, dir, `signalbox publish fleet.times --source /agents/a --type t --ext since=2026-11-29T10:00:00.123456789Z --ext zeta= --ext alpha=1 --no-data`)
 	live := shell(t, dir, `signalbox audit export -o live.ndjson && python3 check.py live.ndjson`)
 	if !strings.HasPrefix(live, "valid: ") {
 		t.Fatalf("the script says of the live trail: %s", live)

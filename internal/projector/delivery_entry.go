@@ -3,7 +3,9 @@
 package projector
 
 import (
+	"encoding/json"
 	"strconv"
+	"strings"
 
 	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
@@ -100,4 +102,33 @@ func (r *ranges) text() string {
 	r.flush()
 	r.first = 0
 	return string(r.out)
+}
+
+// DeliveryPositions returns what the detail of a delivery is about: ranges of
+// positions, both ends included.
+func DeliveryPositions(detail []byte) (out [][2]uint64) {
+	var d deliveryDetail
+	if json.Unmarshal(detail, &d) != nil {
+		return nil
+	}
+	for _, text := range []string{d.Handed, d.Gone, d.Acked, d.Nacked, d.Extended} {
+		for part := range strings.SplitSeq(text, ",") {
+			first, last, isRange := strings.Cut(part, "-")
+			if !isRange {
+				last = first
+			}
+			a, err := strconv.ParseUint(first, 10, 64)
+			b, err2 := strconv.ParseUint(last, 10, 64)
+			if err == nil && err2 == nil {
+				out = append(out, [2]uint64{a, b})
+			}
+		}
+	}
+	if d.Position != 0 {
+		out = append(out, [2]uint64{d.Position, d.Position})
+	}
+	if d.To > d.From {
+		out = append(out, [2]uint64{d.From + 1, d.To})
+	}
+	return out
 }

@@ -147,3 +147,87 @@ func TestProofsByIndexPositionAndSize(t *testing.T) {
 		}
 	}
 }
+
+// TestEntriesAreFoundByWhatTheyAreAbout asks by each of the parameters.
+func TestEntriesAreFoundByWhatTheyAreAbout(t *testing.T) {
+	d := openDoor(t)
+	publish := func(topic, id, rest string) {
+		t.Helper()
+		d.structured(topic, fmt.Sprintf(`{"specversion":"1.0","id":%q,"source":"/agents/%s","type":"task.%s"%s}`, id, topic, id, rest)).want(t, 200)
+	}
+	publish("a", "one", `,"subject":"k1","correlationid":"c1","data":"line\u000abreak"`)                                   // entry 1
+	publish("b", "two", `,"partitionkey":"k2","correlationid":"c1","causationid":"one"`)                                   // 2
+	publish("a", "three", `,"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"`)                      // 3
+	publish("b", "two", `,"partitionkey":"k2","correlationid":"c1","causationid":"one"`)                                   // 4, a repetition
+	d.structured("b", `{"specversion":"1.0","id":"two","source":"/agents/b","type":"other"}`).refused(t, 409, "id_reused") // 5
+	for query, want := range map[string]string{
+		"":                                       "0 1 2 3 4 5",
+		"trace=c1":                               "1 2",
+		"trace=one":                              "1 2",
+		"trace=0af7651916cd43dd8448eb211c80319c": "3",
+		"topic=b":                                "2 4 5",
+		"topic=>":                                "1 2 3 4 5",
+		"type=task.three":                        "3",
+		"source=/agents/a":                       "1 3",
+		"key=k1":                                 "1",
+		"key=k2":                                 "2",
+		"kind=refusal":                           "5",
+		"kind=control":                           "0",
+		"positions=2":                            "2 4",
+		"positions=1,3-9":                        "1 3",
+		"from=3":                                 "3 4 5",
+		"from=1&to=3":                            "1 2",
+		"from_position=2":                        "2 3 4 5",
+		"limit=2":                                "0 1",
+		"from=2&limit=2&topic=a":                 "3",
+		"since=2001-01-01T00:00:00Z":             "1 2 3 4 5",
+		"since=2101-01-01T00:00:00Z":             "",
+		"until=2001-01-01T00:00:00Z":             "0",
+	} {
+		var page struct {
+			Entries    []struct{ Index string }
+			Next, Size string
+		}
+		if err := json.Unmarshal(d.get("/v1/audit/entries?"+query).want(t, 200).body, &page); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, e := range page.Entries {
+			got = append(got, e.Index)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s finds %q, want %q", query, got, want)
+		}
+		if page.Size != "6" || !strings.Contains(query, "limit=") && page.Next != page.Size {
+			t.Errorf("%s ends at %s of %s", query, page.Next, page.Size)
+		}
+	}
+	a := d.get("/v1/audit/entries?limit=2", "Accept: application/x-ndjson").want(t, 200)
+	eq(t, "Signalbox-Audit-Next", a.header.Get("Signalbox-Audit-Next"), "2")
+	if lines := strings.Split(strings.TrimSpace(string(a.body)), "\n"); len(lines) != 2 || !json.Valid([]byte(lines[1])) || !strings.Contains(lines[1], `"data":"line\u000abreak"`) {
+		t.Errorf("the lines are %q", lines)
+	}
+	for _, query := range []string{"kind=x", "limit=0", "limit=1001", "since=yesterday", "positions=3-1", "positions=x", "topic=a..b", "from=-1", "from_position=9"} {
+		d.get("/v1/audit/entries?"+query).refused(t, 400, map[bool]string{true: "topic_invalid", false: "parameter_invalid"}[query == "topic=a..b"])
+	}
+}
+
+// TestDeliveriesAreEntries follows an event through a subscription.
+func TestDeliveriesAreEntries(t *testing.T) {
+	d := openDoor(t)
+	id := d.subscribe(`{"protocol":"SIGNALBOX"}`)
+	d.publishOne("/v1/topics/log/events", "1")
+	var fetched struct {
+		Events []struct {
+			Token string `json:"token"`
+		} `json:"events"`
+	}
+	a := d.do(request{method: "POST", path: "/v1/subscriptions/" + id + "/fetch", body: `{"max":1}`, header: []string{"Content-Type: application/json"}}).want(t, 200)
+	if err := json.Unmarshal(a.body, &fetched); err != nil {
+		t.Fatal(err)
+	}
+	entries := string(d.get("/v1/audit/entries?kind=delivery&positions=1").want(t, 200).body)
+	if !strings.Contains(entries, `"detail":{"op":"hand_out","subscription":"`+id+`","handed":"1"}`) {
+		t.Errorf("the hand-out of position 1 is not in the trail: %s; the fetch gave %s", entries, a.body)
+	}
+}

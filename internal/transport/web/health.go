@@ -83,6 +83,7 @@ POST   /v1/webhook-consents/{token}     an endpoint consents to webhooks
 
 GET    /v1/audit/checkpoint             a signed checkpoint of the audit trail; GET /v1/audit/key is what to check it with
 GET    /v1/audit/proof?position=1       the proof that an event is part of it
+GET    /v1/audit/entries                what was decided, by trace, agent, type, topic, position or time
 GET    /v1/audit/export                 the audit trail, to be checked without the broker
 
 GET    /openapi.yaml                    the whole API
