@@ -171,12 +171,14 @@ func (d *deliveries) release(s *session, a *Attachment) {
 
 // lock waits for the turn to plan a hand-out.
 func (s *session) lock(ctx context.Context) error {
-	select {
-	case s.turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return event.Errorf(event.CodeOverloaded, "The request ended before it was its turn: %w.", ctx.Err())
+	if ctx.Err() == nil { // where both is so, select takes either
+		select {
+		case s.turn <- struct{}{}:
+			return nil
+		case <-ctx.Done():
+		}
 	}
+	return event.Errorf(event.CodeOverloaded, "The request ended before it was its turn: %w.", ctx.Err())
 }
 
 func (s *session) unlock() { <-s.turn }

@@ -592,3 +592,57 @@ func TestIdleSubscriptionsCostDisk(t *testing.T) {
 		t.Errorf("there are %d subscriptions", count)
 	}
 }
+
+// TestWorkersAreWokenWhoeverHasTheReader: workers of a subscription wait on one
+// reader. One who replaces it and leaves takes nobody's wake-up along.
+func TestWorkersAreWokenWhoeverHasTheReader(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Source, d.Config.Start = "/wanted", "now" })
+	got := make(chan string, 1)
+	send := func(id, source string) { x.mustSend("a", x.draft(id, "k", map[string]any{"source": source})) }
+	send("1", "/other")
+	var worker sync.WaitGroup
+	worker.Go(func() {
+		handed, err := x.Fetch(context.Background(), anonymous(), id, broker.FetchRequest{Max: 1, Wait: 10 * time.Minute})
+		if err != nil {
+			t.Error(err)
+		}
+		got <- handedIDs(handed)
+	})
+	for _, open := x.Laggards(1); open == 0; _, open = x.Laggards(1) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(50 * time.Millisecond) // it sees that nothing passes, and waits
+	for n := range 3 {
+		send(fmt.Sprint("2.", n), "/other")
+		ctx, leave := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		_, _ = x.Fetch(ctx, anonymous(), id, broker.FetchRequest{Max: 1, Wait: 10 * time.Minute})
+		leave()
+	}
+	send("3", "/wanted")
+	select {
+	case ids := <-got:
+		x.sameIDs("handed out", ids, "3")
+	case <-time.After(30 * time.Second): // after a minute every worker looks
+		t.Error("the worker sleeps through its event")
+	}
+	worker.Wait()
+}
+
+// TestNothingIsHandedToWhoHasLeft: a worker whose request has ended before it is
+// his turn changes nothing.
+func TestNothingIsHandedToWhoHasLeft(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", nil)
+	x.mustSend("a", x.draft("1", "k", nil))
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	for range 30 {
+		if handed, err := x.Fetch(gone, anonymous(), id, broker.FetchRequest{Max: 1}); err == nil {
+			t.Fatalf("%q was handed to nobody", handedIDs(handed))
+		}
+	}
+	x.sameIDs("handed out", handedIDs(x.fetch(id)), "1")
+}

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -27,13 +28,22 @@ type group struct {
 	dropped atomic.Uint64           // sequence at which values were last dropped with their topic
 }
 
-// join returns the group of the patterns, for one more reader.
-func (d *Dispatch) join(patterns []event.Pattern) *group {
-	names := make([]string, len(patterns))
-	for i, p := range patterns {
+// arrange returns the patterns in one order, each once, and their names: however
+// readers spell the same topics, they are one group.
+func arrange(patterns []event.Pattern) (list []event.Pattern, key string) {
+	list = slices.Clone(patterns)
+	slices.SortFunc(list, func(a, b event.Pattern) int { return strings.Compare(a.String(), b.String()) })
+	list = slices.CompactFunc(list, func(a, b event.Pattern) bool { return a.String() == b.String() })
+	names := make([]string, len(list))
+	for i, p := range list {
 		names[i] = p.String()
 	}
-	key := strings.Join(names, ",")
+	return list, strings.Join(names, ",")
+}
+
+// join returns the group of the patterns, for one more reader.
+func (d *Dispatch) join(patterns []event.Pattern) *group {
+	patterns, key := arrange(patterns)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	g := d.groups[key]
@@ -85,16 +95,11 @@ func (d *Dispatch) leave(g *group) {
 	}
 	delete(d.groups, g.key)
 	d.unindex(g)
+	g.wake() // whoever waits without a reader of his own finds out that it was closed
 }
 
 func without(groups []*group, g *group) []*group {
-	kept := groups[:0]
-	for _, other := range groups {
-		if other != g {
-			kept = append(kept, other)
-		}
-	}
-	return kept
+	return slices.DeleteFunc(groups, func(other *group) bool { return other == g })
 }
 
 // adopt adds a new view to the groups that it matches, in place of an older one
@@ -115,11 +120,12 @@ func (d *Dispatch) adopt(v *view) {
 // interested returns the groups that a topic matches; one may stand in it
 // twice. It is called with mu held.
 func (d *Dispatch) interested(topic string) []*group {
-	found := d.exact[topic]
+	exact := d.exact[topic]
+	found := exact[:len(exact):len(exact)] // the first that is appended copies it
 	for end := 0; len(d.wild) > 0; {
 		for _, g := range d.wild[topic[:end]] {
 			if matches(g.patterns, topic) {
-				found = append(found[:len(found):len(found)], g)
+				found = append(found, g)
 			}
 		}
 		dot := strings.IndexByte(topic[end:], '.')

@@ -31,7 +31,12 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 	if err != nil {
 		return Window{}, err
 	}
-	window, err := r.pollLog(limit)
+	var window Window
+	if limit.Events > 0 {
+		window, err = r.pollLog(limit)
+	} else {
+		window = r.window(r.cursor, r.cursor >= r.d.Head().Position)
+	}
 	if err == nil && (len(r.held) > 0 || !done) {
 		r.addLive(&window, done)
 	}

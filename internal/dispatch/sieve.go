@@ -13,8 +13,9 @@ import (
 
 // sieve is one filter on the topics of one group, and all readers that have it,
 // however they spell it. It knows what of the recent events passes. All fields
-// but the first three are guarded by sorter.mu.
+// but the first four are guarded by sorter.mu.
 type sieve struct {
+	key    string // in sorter.sieves
 	group  *group
 	filter *filter.Filter // of the readers
 	index  *filter.Filter // with the topics, as it is in the index
@@ -48,19 +49,19 @@ func (d *Dispatch) sift(g *group, f *filter.Filter) *sieve {
 	if f == nil {
 		return nil
 	}
-	index := filter.On(g.patterns, f)
+	key := g.key + " " + f.Canonical() // of the group, which counts what the sieve drops
 	s := &d.sorter
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sv := s.sieves[index.Canonical()]
+	sv := s.sieves[key]
 	if sv == nil {
 		if len(s.order) == 0 { // nothing was sorted while there was none
 			s.to = d.Head().Position
 		}
-		sv = &sieve{group: g, filter: f, index: index, from: s.to, asked: s.to, place: len(s.order)}
-		s.sieves[index.Canonical()] = sv
+		sv = &sieve{key: key, group: g, filter: f, index: filter.On(g.patterns, f), from: s.to, asked: s.to, place: len(s.order)}
+		s.sieves[key] = sv
 		s.order = append(s.order, sv)
-		s.index.Add(index, sv)
+		s.index.Add(sv.index, sv)
 		s.sifting.Add(1)
 	}
 	sv.readers++
@@ -78,14 +79,16 @@ func (d *Dispatch) unsift(sv *sieve) {
 	if sv.readers--; sv.readers > 0 {
 		return
 	}
-	delete(s.sieves, sv.index.Canonical())
+	delete(s.sieves, sv.key)
 	s.index.Remove(sv.index, sv)
 	s.hits -= len(sv.hits)
 	last := len(s.order) - 1
 	s.order[sv.place] = s.order[last]
 	s.order[sv.place].place = sv.place
+	s.order[last] = nil
 	s.order = s.order[:last]
 	s.sifting.Add(-1)
+	sv.wake() // whoever waits without a reader of his own finds out that it was closed
 }
 
 // changes returns a channel that is closed when something passes.
@@ -224,7 +227,7 @@ func (r *Reader) pollSieve(limit Limit) (w Window, ok bool) {
 }
 
 // takeHits sorts up to the head, and takes what passes after the reader's cursor,
-// at most n events. End is how far that goes, and the counts there.
+// at most n > 0 events. End is how far that goes, and the counts there.
 func (r *Reader) takeHits(n int) (end hit, ok bool) {
 	d, sv := r.d, r.sieve
 	head := d.Head().Position
@@ -240,7 +243,7 @@ func (r *Reader) takeHits(n int) (end hit, ok bool) {
 		return end, false
 	}
 	first := sort.Search(len(sv.hits), func(i int) bool { return sv.hits[i].position > r.cursor })
-	r.hits = append(r.hits[:0], sv.hits[first:min(len(sv.hits), first+max(n, 1))]...)
+	r.hits = append(r.hits[:0], sv.hits[first:min(len(sv.hits), first+n)]...)
 	if first+len(r.hits) < len(sv.hits) {
 		return r.hits[len(r.hits)-1], true
 	}

@@ -116,3 +116,75 @@ func TestFiltersSeeWinnersOnly(t *testing.T) {
 		}
 	})
 }
+
+// TestReadersCountHoweverOthersSpellTheirTopics: who reads the same topics through
+// the same filter in another order may leave first.
+func TestReadersCountHoweverOthersSpellTheirTopics(t *testing.T) {
+	r := newRig(t, 1024)
+	defer r.close()
+	total := dispatch.Counts{}
+	first := r.mustOpenFiltered("b,a,b", dispatch.Start{Now: true}, `data.n % 3 = 0`)
+	second, err := r.dispatch.Open(dispatch.Spec{
+		Patterns: patterns(t, "a,b"), Start: dispatch.Start{Now: true}, Filter: mustFilter(t, `data.n % 3 = 0`),
+		Counted: func(c dispatch.Counts) {
+			total.Matched, total.Dropped = total.Matched+c.Matched, total.Dropped+c.Dropped
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Close()
+	drain(t, second, unlimited())
+	if n := r.dispatch.Sieves(); n != 1 {
+		t.Errorf("there are %d sieves", n)
+	}
+	first.Close()
+	for n := range 30 {
+		r.numbered([]string{"a", "b"}[n%2], n)
+	}
+	drain(t, second, unlimited())
+	if want := (dispatch.Counts{Matched: 10, Dropped: 20}); total != want {
+		t.Errorf("counted %+v, want %+v", total, want)
+	}
+}
+
+// TestClosingAReaderWakesWhoWaitsForIt: several may wait on one reader, of which
+// one closes it.
+func TestClosingAReaderWakesWhoWaitsForIt(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	for what, reader := range map[string]*dispatch.Reader{
+		"with a filter": r.mustOpenFiltered("a", dispatch.Start{}, `id = 'x'`), "without one": r.mustOpen("b", dispatch.Start{}, ""),
+	} {
+		changed := reader.Changed()
+		reader.Close()
+		if !closed(changed, patience) {
+			t.Errorf("a reader %s was closed, and who waits for it sleeps", what)
+		}
+	}
+}
+
+// TestWindowsKeepToTheirLimit, down to what ephemeral topics may leave of one.
+func TestWindowsKeepToTheirLimit(t *testing.T) {
+	for _, tailEvents := range []int{1024, 4} { // from the tail, and from the store
+		r := newRig(t, tailEvents)
+		readers := []*dispatch.Reader{r.mustOpen("a", dispatch.Start{}, ""), r.mustOpenFiltered("a", dispatch.Start{}, `id != 'x'`)}
+		for n := range 9 {
+			r.numbered("a", n)
+		}
+		readers = append(readers, r.mustOpen("a", dispatch.Start{}, ""), r.mustOpenFiltered("a", dispatch.Start{}, `id != 'x'`))
+		for i, reader := range readers {
+			for limit := range 4 {
+				w, err := reader.Poll(dispatch.Limit{Events: limit, Bytes: 1 << 20})
+				if err != nil || len(w.Deliveries) > limit {
+					t.Errorf("reader %d got %d events, and had asked for %d: %v", i, len(w.Deliveries), limit, err)
+				}
+			}
+			if got := drain(t, reader, unlimited()); got != "6 7 8" {
+				t.Errorf("reader %d got %q after six", i, got)
+			}
+			reader.Close()
+		}
+		r.close()
+	}
+}

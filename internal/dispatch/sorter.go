@@ -28,7 +28,7 @@ type sorter struct {
 	mu             sync.Mutex
 	to             uint64                // sorted up to here; guarded by mu
 	index          *filter.Index[*sieve] // guarded by mu
-	sieves         map[string]*sieve     // by the canonical form of topics and filter; guarded by mu
+	sieves         map[string]*sieve     // by their group and the canonical form of the filter; guarded by mu
 	order          []*sieve              // for nudges; guarded by mu
 	next           int                   // whose turn it is in order; guarded by mu
 	due            int                   // looks that are due, in parts of lookEvery; guarded by mu
@@ -131,6 +131,8 @@ func (d *Dispatch) sortSome() (more bool) {
 	s.eval.record.Reset()
 	clear(s.items)
 	clear(s.groups)
+	clear(s.passed[:cap(s.passed)]) // or they would hold on to sieves that nobody has any more
+	clear(s.failed[:cap(s.failed)])
 	if s.hits > allHitsMax {
 		s.skip(s.to)
 	}
