@@ -35,14 +35,16 @@ type Dispatch struct {
 	ephemeral   sync.Map // the views of ephemeral topics, by name; changed with mu held
 
 	mu     sync.RWMutex
-	head   uint64              // guarded by mu
-	space  store.Space         // guarded by mu
-	topics map[string]*view    // guarded by mu
-	tail   tail                // guarded by mu
-	groups map[string]*group   // by their patterns; guarded by mu
-	wild   map[string][]*group // by the beginnings of their patterns with wildcards; guarded by mu
-	exact  map[string][]*group // by topic name; guarded by mu
-	totals totals              // guarded by mu
+	head   uint64           // guarded by mu
+	space  store.Space      // guarded by mu
+	topics map[string]*view // guarded by mu
+	tail   tail             // guarded by mu
+	totals totals           // guarded by mu
+
+	groups    map[string]*group      // by their patterns; guarded by mu
+	interests map[string]*interest   // by their patterns; guarded by mu
+	wild      map[string][]*interest // by the beginnings of their patterns with wildcards; guarded by mu
+	exact     map[string][]*interest // by topic name; guarded by mu
 
 	sorter  sorter
 	readers readers
@@ -86,7 +88,7 @@ func New(o Options) *Dispatch {
 		hub: newHub(o.Held, o.MaxDriftMillis, &o.Metrics.Ephemeral), boot: o.Boot,
 		head: o.Space.Position, space: o.Space,
 		topics: make(map[string]*view, len(o.Topics)),
-		groups: map[string]*group{}, exact: map[string][]*group{}, wild: map[string][]*group{},
+		groups: map[string]*group{}, interests: map[string]*interest{}, exact: map[string][]*interest{}, wild: map[string][]*interest{},
 	}
 	d.sorter = newSorter(d.head)
 	for i := range o.Topics {

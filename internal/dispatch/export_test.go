@@ -22,6 +22,13 @@ func (d *Dispatch) Sieves() int {
 	return len(d.sorter.sieves)
 }
 
+// Offered returns how many bytes of events of ephemeral topics wait to be matched.
+func (d *Dispatch) Offered() int {
+	d.sorter.offering.Lock()
+	defer d.sorter.offering.Unlock()
+	return d.sorter.offered
+}
+
 // HoldSorter has nobody match events by itself any more.
 func (d *Dispatch) HoldSorter() { d.sorter.running.Store(true) }
 

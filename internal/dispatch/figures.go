@@ -55,9 +55,13 @@ func (rs *readers) leave(r *Reader) {
 }
 
 // lag is how far a reader is behind the last event on its topics, in positions.
-// What happens on other topics makes nobody late.
+// What happens on other topics makes nobody late, nor does what does not pass a
+// reader's filter.
 func (r *Reader) lag() uint64 {
-	last, at := r.group.last.Load(), r.reached.Load()
+	last, at := r.group.last(), r.reached.Load()
+	if r.sieve != nil {
+		last = r.sieve.last.Load()
+	}
 	return max(last, at) - at
 }
 

@@ -37,6 +37,37 @@ func TestReadersAreBehindOnTheirOwnTopicsOnly(t *testing.T) {
 	}
 }
 
+// TestReadersAreNotBehindWhatTheyDoNotWant: what does not pass a reader's filter
+// makes it no laggard, and what passes does.
+func TestReadersAreNotBehindWhatTheyDoNotWant(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	reader := r.mustOpenFiltered("a", dispatch.Start{Now: true}, `data.n = 7`)
+	defer reader.Close()
+	drain(t, reader, unlimited())
+	check := func(when, want string) {
+		t.Helper()
+		r.dispatch.Sort()
+		if worst, _ := r.dispatch.Laggards(5); fmt.Sprint(worst) != want {
+			t.Errorf("%s are behind: %v, want %s", when, worst, want)
+		}
+	}
+	for n := range 20 {
+		r.numbered("a", 100+n)
+	}
+	check("while nothing passes", "[]")
+	r.numbered("a", 7)
+	r.numbered("a", 8)
+	check("after one that passes", "[{a 21 0}]")
+	drain(t, reader, unlimited())
+	check("once it is read", "[]")
+	late := r.mustOpenFiltered("*", dispatch.Start{}, `data.n = 9`)
+	defer late.Close()
+	check("from the beginning", "[{* 22 0}]")
+	drain(t, late, unlimited())
+	check("in the end", "[]")
+}
+
 // TestTotalsFollowTheTopics: the sums that a scrape shows are kept, not added up.
 func TestTotalsFollowTheTopics(t *testing.T) {
 	r := newRig(t, 64)

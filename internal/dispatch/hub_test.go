@@ -436,6 +436,7 @@ func TestFiltersOnEphemeralTopics(t *testing.T) {
 			t.Errorf("live: %q", got)
 		}
 	}
+	r.dispatch.Sort() // or the reader is woken for what it has
 	changed := reader.Changed()
 	r.mustPlace(publishing{topic: "e", key: "a", id: "a0", data: `{"n":0}`})
 	r.dispatch.Sort()
@@ -456,6 +457,33 @@ func TestFiltersOnEphemeralTopics(t *testing.T) {
 	defer state.Close()
 	if d, ok, err := state.Next(); ok && d.Frame != nil || err != nil {
 		t.Errorf("the state has %s, %v", d.Frame, err)
+	}
+}
+
+// TestOffersAreBounded: events of ephemeral topics wait to be matched for a while
+// and no longer; of more, all readers with a filter are woken.
+func TestOffersAreBounded(t *testing.T) {
+	r := newRig(t, 64)
+	defer r.close()
+	r.putEphemeral("e")
+	r.dispatch.HoldSorter()
+	reader := r.mustOpenFiltered("e", dispatch.Start{}, `id = 'none'`)
+	defer reader.Close()
+	drain(t, reader, unlimited())
+	changed := reader.Changed()
+	large := `"` + strings.Repeat("x", 1<<20) + `"`
+	for range 20 {
+		r.mustPlace(publishing{topic: "e", key: "k", data: large})
+		if bytes := r.dispatch.Offered(); bytes > 8<<20 {
+			t.Fatalf("%d bytes wait to be matched", bytes)
+		}
+	}
+	r.dispatch.Sort()
+	if !closed(changed, patience) {
+		t.Error("a reader sleeps through what was not matched")
+	}
+	if bytes := r.dispatch.Offered(); bytes != 0 {
+		t.Errorf("%d bytes are left", bytes)
 	}
 }
 

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,9 +49,9 @@ func (d *Dispatch) Place(topic string, entries []eventlog.Entry, nowMillis int64
 	d.metrics.Ephemeral.Superseded.Add(float64(superseded))
 	d.metrics.Ephemeral.Accepted.Add(float64(len(placed) - superseded))
 	if superseded < len(placed) {
-		d.mu.Lock()
+		d.mu.RLock()
 		d.wakeTopic(topic)
-		d.mu.Unlock()
+		d.mu.RUnlock()
 		d.offer(events)
 	}
 	return placed, at, err
@@ -72,43 +73,62 @@ func (d *Dispatch) settle(v *view) {
 		return
 	}
 	dropped := d.hub.drop(v)
-	for _, g := range d.interested(v.name) {
-		g.dropped.Store(max(g.dropped.Load(), dropped))
+	for i := range d.interested(v.name) {
+		i.dropped.Store(max(i.dropped.Load(), dropped))
 	}
 	d.regroup(v.name)
 	d.wakeTopic(v.name)
 	d.stirAll()
 }
 
-// regroup finds the ephemeral topics of the groups that match a topic. It is
+// regroup finds the ephemeral topics of the interests that match a topic. It is
 // called with mu held.
 func (d *Dispatch) regroup(topic string) {
-	for _, g := range d.interested(topic) {
-		g.findLive()
+	for i := range d.interested(topic) {
+		i.findLive()
 	}
 }
 
 // findLive is called with Dispatch.mu held.
-func (g *group) findLive() {
+func (i *interest) findLive() {
 	var live []*view
-	for _, v := range g.views {
+	for _, v := range i.views {
 		if t := v.info.Load(); !t.Deleted && t.Policy.Ephemeral() {
 			live = append(live, v)
 		}
 	}
 	if live == nil {
-		g.live.Store(nil)
+		i.live.Store(nil)
 		return
 	}
-	g.live.Store(&live)
+	i.live.Store(&live)
 }
 
 // liveViews are the ephemeral topics that the group matches.
-func (g *group) liveViews() []*view {
-	if live := g.live.Load(); live != nil {
-		return *live
+func (g *group) liveViews() (views []*view) {
+	for _, i := range g.interests {
+		switch live := i.live.Load(); {
+		case live == nil:
+		case views == nil:
+			views = *live
+		default:
+			views = slices.Concat(views, *live)
+		}
 	}
-	return nil
+	return views
+}
+
+// isLive reports whether the group matches an ephemeral topic.
+func (g *group) isLive() bool {
+	return slices.ContainsFunc(g.interests, func(i *interest) bool { return i.live.Load() != nil })
+}
+
+// dropped is the sequence at which values were last dropped with their topic.
+func (g *group) dropped() (dropped uint64) {
+	for _, i := range g.interests {
+		dropped = max(dropped, i.dropped.Load())
+	}
+	return dropped
 }
 
 // Mark is a place in the sequence of the events of ephemeral topics, for a
@@ -158,11 +178,11 @@ func (r *Reader) startLive(m Mark) {
 
 // Mark is the reader's place on ephemeral topics; ok is false if it reads none.
 func (r *Reader) Mark() (m Mark, ok bool) {
-	return Mark{r.d.boot, r.spot.after}, r.group.live.Load() != nil
+	return Mark{r.d.boot, r.spot.after}, r.group.isLive()
 }
 
 func (r *Reader) nextLive(p spot, limit Limit, events []*held) (_ []*held, to spot, done, current bool) {
-	if dropped := r.group.dropped.Load(); dropped > max(p.after, p.began) {
+	if dropped := r.group.dropped(); dropped > max(p.after, p.began) {
 		return events, p, false, false
 	}
 	return r.d.hub.next(r.group.liveViews(), p, r.d.LogMillis(), limit, events)
@@ -171,7 +191,7 @@ func (r *Reader) nextLive(p spot, limit Limit, events []*held) (_ []*held, to sp
 // pollLive takes the next events of ephemeral topics into the window, no more
 // than half of it where the log has something for the reader too.
 func (r *Reader) pollLive(limit *Limit) (done bool, err error) {
-	if r.group.live.Load() == nil && r.group.dropped.Load() <= max(r.spot.after, r.spot.began) {
+	if !r.group.isLive() && r.group.dropped() <= max(r.spot.after, r.spot.began) {
 		return true, nil
 	}
 	share := *limit

@@ -203,7 +203,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 		defer d.mu.RUnlock()
 		head, now = d.head, max(d.space.LogMillis, d.now())
 		removed = r.checkRemoved()
-		for _, v := range r.group.views {
+		for v := range r.group.views {
 			if t := v.info.Load(); t.Last > r.cursor {
 				topics = append(topics, *t)
 			}

@@ -150,9 +150,7 @@ func (r *Reader) Changed() <-chan struct{} {
 	if r.sieve != nil {
 		return r.d.changes(r.sieve)
 	}
-	r.d.mu.RLock()
-	defer r.d.mu.RUnlock()
-	return r.group.changed
+	return r.group.changes()
 }
 
 func (r *Reader) checkView() error {
@@ -205,7 +203,7 @@ func (r *Reader) fromOldest() {
 	r.d.mu.RLock()
 	defer r.d.mu.RUnlock()
 	r.cursor = 0
-	for _, v := range r.group.views {
+	for v := range r.group.views {
 		r.began = max(r.began, v.info.Load().RemovedTo)
 	}
 }
@@ -227,7 +225,7 @@ func (r *Reader) resume(c event.Cursor) error {
 // merely superseded or expired, and says up to where. It is called with mu held.
 func (r *Reader) checkRemoved() error {
 	last := &store.Topic{}
-	for _, v := range r.group.views {
+	for v := range r.group.views {
 		if t := v.info.Load(); t.RemovedTo > last.RemovedTo {
 			last = t
 		}
@@ -242,7 +240,7 @@ func (r *Reader) checkRemoved() error {
 // recovery says what a client can do: only compacted topics have a state to
 // begin from. It is called with mu held.
 func (r *Reader) recovery() string {
-	for _, v := range r.group.views {
+	for v := range r.group.views {
 		if t := v.info.Load(); !t.Deleted && t.Policy.Compacts() {
 			return "Read the state and follow from its cursor, or start again at the oldest with `on_reset=earliest`."
 		}
@@ -256,8 +254,11 @@ func (r *Reader) recovery() string {
 func (r *Reader) facts(e *event.Error) *event.Error {
 	topics := []string{}
 	compacted := []string{}
-	for _, v := range r.group.views {
+	oldest, views := uint64(0), 0
+	for v := range r.group.views {
 		t := v.info.Load()
+		oldest = Oldest(t)
+		views++
 		if t.RemovedTo > r.cursor {
 			topics = append(topics, t.Name)
 		}
@@ -271,9 +272,8 @@ func (r *Reader) facts(e *event.Error) *event.Error {
 	if len(compacted) > event.MaxPatterns {
 		compacted = r.statePatterns(compacted)
 	}
-	oldest := uint64(0) // of several topics only the beginning is before everything
-	if len(r.group.views) == 1 {
-		oldest = Oldest(r.group.views[0].info.Load())
+	if views > 1 { // of several topics only the beginning is before everything
+		oldest = 0
 	}
 	e = e.Fact("oldest", r.d.cursor(oldest).String()).Fact("head", r.d.cursor(r.d.head).String()).Fact("topics", topics)
 	if len(compacted) > 0 {

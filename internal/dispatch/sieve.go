@@ -3,8 +3,10 @@
 package dispatch
 
 import (
+	"math"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"signalbox/internal/filter"
 	"signalbox/internal/projector"
@@ -13,12 +15,13 @@ import (
 
 // sieve is one filter on the topics of one group, and all readers that have it,
 // however they spell it. It knows what of the recent events passes. All fields
-// but the first four are guarded by sorter.mu.
+// but the first block are guarded by sorter.mu.
 type sieve struct {
 	key    string // in sorter.sieves
 	group  *group
 	filter *filter.Filter // of the readers
 	index  *filter.Filter // with the topics, as it is in the index
+	last   atomic.Uint64  // position of the last event that passes, or of which that is not known
 
 	readers int
 	place   int           // in sorter.order
@@ -59,6 +62,7 @@ func (d *Dispatch) sift(g *group, f *filter.Filter) *sieve {
 			s.to = d.Head().Position
 		}
 		sv = &sieve{key: key, group: g, filter: f, index: filter.On(g.patterns, f), from: s.to, asked: s.to, place: len(s.order)}
+		sv.last.Store(g.last())
 		s.sieves[key] = sv
 		s.order = append(s.order, sv)
 		s.index.Add(sv.index, sv)
@@ -226,18 +230,22 @@ func (r *Reader) pollSieve(limit Limit) (w Window, ok bool) {
 	return r.window(end.position, end.position >= head), true
 }
 
-// takeHits sorts up to the head, and takes what passes after the reader's cursor,
-// at most n > 0 events. End is how far that goes, and the counts there.
+// takeHits takes what passes after the reader's cursor, at most n > 0 events, of
+// what is sorted; before that it sorts a little. End is how far that goes, and the
+// counts there.
 func (r *Reader) takeHits(n int) (end hit, ok bool) {
 	d, sv := r.d, r.sieve
-	head := d.Head().Position
+	d.sortTurns()
 	s := &d.sorter
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d.sortTo(head)
 	sv.asked = s.to
+	if s.to < r.cursor { // the reader was quicker, and looks itself until it is caught up
+		r.sifted = sifted{at: math.MaxUint64, epoch: -1}
+		return end, false
+	}
 	if r.sifted.epoch != sv.epoch || r.cursor > r.sifted.at || r.cursor < sv.from {
-		r.sifted = sifted{at: s.to, epoch: sv.epoch, seen: sv.group.seen, failed: sv.failed}
+		r.sifted = sifted{at: s.to, epoch: sv.epoch, seen: sv.group.seen(), failed: sv.failed}
 	}
 	if r.cursor < r.sifted.at {
 		return end, false
@@ -247,5 +255,5 @@ func (r *Reader) takeHits(n int) (end hit, ok bool) {
 	if first+len(r.hits) < len(sv.hits) {
 		return r.hits[len(r.hits)-1], true
 	}
-	return hit{s.to, sv.group.seen, sv.failed}, true
+	return hit{s.to, sv.group.seen(), sv.failed}, true
 }

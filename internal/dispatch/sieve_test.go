@@ -148,6 +148,94 @@ func TestReadersCountHoweverOthersSpellTheirTopics(t *testing.T) {
 	}
 }
 
+// TestEventsAreCountedOnceForPatternsThatOverlap, and for those that do not, beside
+// other readers who have some of the same.
+func TestEventsAreCountedOnceForPatternsThatOverlap(t *testing.T) {
+	r := newRig(t, 1024)
+	defer r.close()
+	topics := []string{"a", "a.b", "a.b.c", "b", "b.c"}
+	lists := map[string]int{ // how many of the topics each selects
+		"a": 1, "a,b": 2, "a.>,a.b": 2, "a.*,*.b,a.b,b.c": 2, ">": 5, ">,a,b.*": 5, "b.>,a.>": 3, "a.>,b,b.>,*": 5, "a.b.>,*.b.c,a": 2, "c.>": 0, "*.*": 2,
+	}
+	got := map[string]*dispatch.Counts{}
+	var readers []*dispatch.Reader
+	for list := range lists {
+		total := &dispatch.Counts{}
+		got[list] = total
+		reader, err := r.dispatch.Open(dispatch.Spec{
+			Patterns: patterns(t, list), Start: dispatch.Start{Now: true}, Filter: mustFilter(t, `id = 'x'`),
+			Counted: func(c dispatch.Counts) { total.Dropped += c.Dropped },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer reader.Close()
+		readers = append(readers, reader)
+	}
+	for n := range 100 {
+		r.numbered(topics[n%len(topics)], n)
+		if n%30 == 10 {
+			for _, reader := range readers {
+				drain(t, reader, unlimited())
+			}
+		}
+	}
+	for _, reader := range readers {
+		drain(t, reader, unlimited())
+	}
+	for list, selected := range lists {
+		if want := uint64(selected * 20); got[list].Dropped != want {
+			t.Errorf("%s: %d events were dropped, want %d", list, got[list].Dropped, want)
+		}
+	}
+}
+
+// TestAPollSortsALittle: a reader whose events are not sorted yet holds up the
+// others for some of them and no more, and one that is ahead of the sorter looks
+// itself.
+func TestAPollSortsALittle(t *testing.T) {
+	r := newRig(t, 8192)
+	defer r.close()
+	r.dispatch.HoldSorter()
+	total := dispatch.Counts{}
+	slow, err := r.dispatch.Open(dispatch.Spec{
+		Patterns: patterns(t, "a"), Start: dispatch.Start{Now: true}, Filter: mustFilter(t, `data.n % 10 = 0`),
+		Counted: func(c dispatch.Counts) {
+			total.Matched, total.Dropped = total.Matched+c.Matched, total.Dropped+c.Dropped
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer slow.Close()
+	const events = 1000
+	for n := range events {
+		r.numbered("a", n)
+	}
+	ahead := r.mustOpenFiltered("a", dispatch.Start{Now: true}, `data.n % 10 = 1`)
+	defer ahead.Close()
+	if w, err := ahead.Poll(unlimited()); err != nil || !w.CaughtUp || len(w.Deliveries) > 0 {
+		t.Errorf("at the head: %+v, %v", w, err)
+	}
+	r.numbered("a", events+1)
+	if got := drain(t, ahead, unlimited()); got != "1001" {
+		t.Errorf("who is ahead of the sorter got %q", got)
+	}
+	w, err := slow.Poll(unlimited())
+	if err != nil || w.CaughtUp || w.Cursor.Position > events/2 {
+		t.Errorf("one poll came to %s, %v", w.Cursor, err)
+	}
+	drain(t, slow, unlimited())
+	r.numbered("a", events+2)
+	drain(t, slow, unlimited())
+	if want := (dispatch.Counts{Matched: events / 10, Dropped: events - events/10 + 2}); total != want {
+		t.Errorf("counted %+v, want %+v", total, want)
+	}
+	if got := drain(t, ahead, unlimited()); got != "" {
+		t.Errorf("then it got %q", got)
+	}
+}
+
 // TestClosingAReaderWakesWhoWaitsForIt: several may wait on one reader, of which
 // one closes it.
 func TestClosingAReaderWakesWhoWaitsForIt(t *testing.T) {

@@ -3,6 +3,7 @@
 package dispatch
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -24,6 +25,7 @@ type sorter struct {
 
 	offering sync.Mutex
 	offers   []*held // guarded by offering
+	offered  int     // bytes of offers; guarded by offering
 
 	mu             sync.Mutex
 	to             uint64                // sorted up to here; guarded by mu
@@ -35,14 +37,20 @@ type sorter struct {
 	hits           int                   // of all sieves; guarded by mu
 	eval           evaluator             // guarded by mu
 	items          []*item               // scratch; guarded by mu
-	groups         [][]*group            // scratch, of items; guarded by mu
+	touched        []*interest           // scratch, in the topics of items; guarded by mu
+	spans          []span                // scratch, of touched for each of items; guarded by mu
 	passed, failed []*sieve              // scratch; guarded by mu
 }
 
+// span is the part of a list from one index to before another.
+type span struct{ from, to int }
+
 const (
 	// sortedMax is how many events are sorted at a time, between which readers
-	// get their turn.
+	// get their turn, and turnsMax how many times a reader sorts when it polls. If
+	// that does not reach the head, it polls again, and others come in between.
 	sortedMax = 64
+	turnsMax  = 2
 	// hitsMax bounds the events that a sieve remembers for readers who have not
 	// asked yet, and allHitsMax those of all sieves. Who comes later looks at the
 	// tail again.
@@ -88,15 +96,20 @@ func (s *sorter) sorted(head uint64) bool {
 	return s.to >= head
 }
 
-// sortTo sorts up to a position at least. It is called with sorter.mu held.
-func (d *Dispatch) sortTo(position uint64) {
-	for d.sorter.to < position {
-		d.sortSome()
+// sortTurns sorts a little of what is not sorted, for a reader.
+func (d *Dispatch) sortTurns() {
+	s, head := &d.sorter, d.Head().Position
+	for more, turns := true, 0; more && turns < turnsMax; turns++ {
+		s.mu.Lock()
+		if more = s.to < head; more {
+			d.sortEvents()
+		}
+		s.mu.Unlock()
 	}
 }
 
-// sortSome sorts the next events, and reports whether there may be more. It is
-// called with sorter.mu held.
+// sortSome sorts the next events, those of ephemeral topics, too, and reports
+// whether there may be more. It is called with sorter.mu held.
 func (d *Dispatch) sortSome() (more bool) {
 	s := &d.sorter
 	if s.regroup.Swap(false) {
@@ -104,7 +117,14 @@ func (d *Dispatch) sortSome() (more bool) {
 			sv.wake()
 		}
 	}
-	s.matchOffers()
+	more = s.matchOffers()
+	return d.sortEvents() || more
+}
+
+// sortEvents sorts the next events of the log, and reports whether there may be
+// more. It is called with sorter.mu held.
+func (d *Dispatch) sortEvents() (more bool) {
+	s := &d.sorter
 	items, head := d.unsorted()
 	if items == nil {
 		s.skip(head)
@@ -112,10 +132,10 @@ func (d *Dispatch) sortSome() (more bool) {
 		return false
 	}
 	for n, i := range items {
-		for _, g := range s.groups[n] {
-			if g.counted != i.Position { // or it stands there twice
-				g.counted = i.Position
-				g.seen++
+		for _, t := range s.touched[s.spans[n].from:s.spans[n].to] {
+			if t.counted != i.Position { // or it stands there twice
+				t.counted = i.Position
+				t.seen++
 			}
 		}
 		s.eval.fill(&i.Applied)
@@ -130,7 +150,7 @@ func (d *Dispatch) sortSome() (more bool) {
 	}
 	s.eval.record.Reset()
 	clear(s.items)
-	clear(s.groups)
+	clear(s.touched)
 	clear(s.passed[:cap(s.passed)]) // or they would hold on to sieves that nobody has any more
 	clear(s.failed[:cap(s.failed)])
 	if s.hits > allHitsMax {
@@ -140,8 +160,8 @@ func (d *Dispatch) sortSome() (more bool) {
 }
 
 // unsorted returns the next events in the tail, none if there are none or some
-// have left it unsorted, and the head. Beside them it notes the groups of their
-// topics.
+// have left it unsorted, and the head. Beside them it notes the interests in
+// their topics.
 func (d *Dispatch) unsorted() (items []*item, head uint64) {
 	s := &d.sorter
 	d.mu.RLock()
@@ -149,12 +169,20 @@ func (d *Dispatch) unsorted() (items []*item, head uint64) {
 	if s.to == d.head || s.to+1 < d.tail.oldest || len(s.order) == 0 {
 		return nil, d.head
 	}
-	s.items, s.groups = s.items[:0], s.groups[:0]
+	s.items, s.touched, s.spans = s.items[:0], s.touched[:0], s.spans[:0]
 	for s.to < d.head && len(s.items) < sortedMax {
 		s.to++
 		i := d.tail.at(s.to)
+		if n := len(s.items); n > 0 && s.items[n-1].Topic == i.Topic {
+			s.spans = append(s.spans, s.spans[n-1])
+		} else {
+			from := len(s.touched)
+			for t := range d.interested(i.Topic) {
+				s.touched = append(s.touched, t)
+			}
+			s.spans = append(s.spans, span{from, len(s.touched)})
+		}
 		s.items = append(s.items, i)
-		s.groups = append(s.groups, append([]*group(nil), d.interested(i.Topic)...)) // it is changed in place
 	}
 	return s.items, d.head
 }
@@ -167,6 +195,7 @@ func (s *sorter) skip(to uint64) {
 	s.to, s.hits = to, 0
 	for _, sv := range s.order {
 		sv.hits, sv.from = nil, to
+		sv.last.Store(sv.group.last())
 		sv.epoch++
 		sv.wake()
 	}
@@ -181,7 +210,8 @@ func (s *sorter) hit(sv *sieve, position uint64) {
 		sv.hits = sv.hits[:half]
 	}
 	s.hits++
-	sv.hits = append(sv.hits, hit{position: position, seen: sv.group.seen, failed: sv.failed})
+	sv.hits = append(sv.hits, hit{position: position, seen: sv.group.seen(), failed: sv.failed})
+	sv.last.Store(position)
 	sv.wake()
 }
 
@@ -195,9 +225,12 @@ func (s *sorter) nudge(position uint64) {
 	}
 }
 
-// offersMax bounds the events of ephemeral topics that wait to be matched. Of
-// more, all readers with a filter are woken.
-const offersMax = 4096
+// offersMax bounds the events of ephemeral topics that wait to be matched, and
+// offersBytes their size. Of more, all readers with a filter are woken.
+const (
+	offersMax   = 4096
+	offersBytes = 8 << 20
+)
 
 // offer has the readers woken whose filters events of ephemeral topics pass.
 func (d *Dispatch) offer(events []*held) {
@@ -205,9 +238,13 @@ func (d *Dispatch) offer(events []*held) {
 	if s.sifting.Load() == 0 {
 		return
 	}
+	bytes := 0
+	for _, e := range events {
+		bytes += e.cost()
+	}
 	s.offering.Lock()
-	if fits := len(s.offers)+len(events) <= offersMax; fits {
-		s.offers = append(s.offers, events...)
+	if len(s.offers)+len(events) <= offersMax && s.offered+bytes <= offersBytes {
+		s.offers, s.offered = append(s.offers, events...), s.offered+bytes
 	} else {
 		s.regroup.Store(true)
 	}
@@ -215,11 +252,17 @@ func (d *Dispatch) offer(events []*held) {
 	d.sortSoon()
 }
 
-// matchOffers is called with sorter.mu held.
-func (s *sorter) matchOffers() {
+// matchOffers matches the next events of ephemeral topics, and reports whether
+// there are more. It is called with sorter.mu held.
+func (s *sorter) matchOffers() (more bool) {
 	s.offering.Lock()
-	events := s.offers
-	s.offers = nil
+	n := min(len(s.offers), sortedMax)
+	events := slices.Clone(s.offers[:n])
+	s.offers = slices.Delete(s.offers, 0, n)
+	for _, e := range events {
+		s.offered -= e.cost()
+	}
+	more = len(s.offers) > 0
 	s.offering.Unlock()
 	for _, e := range events {
 		s.eval.fill(&e.Applied)
@@ -228,6 +271,7 @@ func (s *sorter) matchOffers() {
 			sv.wake()
 		}
 	}
+	return more
 }
 
 // stirAll has all readers with a filter look again. It may be called with

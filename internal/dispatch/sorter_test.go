@@ -311,3 +311,37 @@ func BenchmarkLive(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkInboxes is what one event costs where each reader has a list of its own,
+// one pattern of which it shares with all: in the commit, and in the sorter.
+func BenchmarkInboxes(b *testing.B) {
+	for _, readers := range []int{1_000, 8_000} {
+		for _, filtered := range []bool{true, false} {
+			b.Run(fmt.Sprint(readers, " filtered=", filtered), func(b *testing.B) {
+				r := newRig(b, 1024)
+				defer r.close()
+				var all []*dispatch.Reader
+				for n := range readers {
+					list := fmt.Sprint("fleet.>,inbox.", n)
+					reader := r.mustOpen(list, dispatch.Start{Now: true}, "")
+					if filtered {
+						reader.Close()
+						reader = r.mustOpenFiltered(list, dispatch.Start{Now: true}, fmt.Sprintf(`type = 't.%d'`, n))
+					}
+					defer reader.Close()
+					all = append(all, reader)
+				}
+				r.dispatch.HoldSorter()
+				for b.Loop() {
+					b.StopTimer()
+					for _, reader := range all {
+						reader.Changed()
+					}
+					b.StartTimer()
+					r.do(r.publish(publishing{topic: "fleet.tasks"}))
+					r.dispatch.Sort()
+				}
+			})
+		}
+	}
+}
