@@ -2,6 +2,7 @@
 """Takes the samples: one server at a time, rounds interleaved, disturbed samples recognised."""
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -54,6 +55,21 @@ def generator(binaries, args, seconds=SAMPLE_SECONDS):
     if p.returncode:
         raise RuntimeError(p.stderr.strip()[-500:])
     return json.loads(p.stdout)
+
+
+def benchmark(job):
+    """Runs a benchmark of the module's own and returns its time for one operation."""
+    package, name = job.args.split()
+    pattern = "/".join(f"^{part}$" for part in name.split("/"))
+    try:
+        p = subprocess.run(["go", "test", "-run", "^$", "-bench", pattern, "-benchtime", "200x", package], cwd=os.path.dirname(build.BENCH),
+                           capture_output=True, text=True, timeout=job.seconds, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired:
+        raise RuntimeError(f"no result after {job.seconds} s") from None
+    found = re.search(r"([0-9.]+) ns/op", p.stdout)
+    if p.returncode or not found:
+        raise RuntimeError((p.stdout + p.stderr).strip()[-500:])
+    return {"bench": name, "ns": float(found[1])}
 
 
 def make_topics(server, args):
@@ -116,7 +132,9 @@ class Bench:
         best = None
         for _ in range(TRIES if self.options.patience else 1):
             try:
-                if job.restart:
+                if job.benchmark:
+                    best = benchmark(job)
+                elif job.restart:
                     best = self.restart(job)
                 else:
                     with servers.Server(job.server, self.binaries, job.store) as s:

@@ -18,6 +18,8 @@ class Job:
     """A folder of stored events that is loaded once and kept; without it the server begins empty."""
     seconds: int = 180
     """After which it is given up."""
+    benchmark: bool = False
+    """It is a benchmark of the module's own: its package and name are the arguments, and there is no server."""
     restart: Optional[str] = None
     """What is measured is not the run but the restart after it: "stopped" in good order or "killed"."""
 
@@ -60,7 +62,7 @@ def table(quick):
     stored = 100_000 if quick else 500_000
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
             catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t),
-            restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored)]
+            restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored), live()]
 
 
 def publish(number, n, t):
@@ -185,6 +187,16 @@ def filtered(stored):
         16, f"bytes to a filtered SSE reader that wants a tenth of {stored:,} events", "bytes", " B",
         [want, Job("whole", whole.server, whole.args, whole.store)],
         [Versus("the same reader without a filter", "whole", must=0.12, reach=0.1)], lower=True, load=[load_ours("full", stored)])
+
+
+def live():
+    def job(name, readers):
+        return Job(name, "ours", f"./internal/dispatch BenchmarkLive/{readers}", seconds=600, benchmark=True)
+    return Row(
+        17, "one event to the 100 readers that it concerns, of 10,000 with different filters: index, wake-ups, polls", "ns", " µs",
+        [job("ours", 10_000), job("hundred", 100), job("thousand", 1_000), job("most", 100_000)],
+        [Versus("100 readers, all concerned", "hundred", must=5), Versus("1,000 readers", "thousand"), Versus("100,000 readers", "most")],
+        lower=True, scale=1e-3)
 
 
 def idle(readers):

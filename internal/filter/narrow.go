@@ -10,9 +10,6 @@ import (
 	"signalbox/internal/cesql"
 )
 
-// Term is a condition on one attribute that an index can look up.
-type Term = cesql.Term
-
 // Narrow returns a filter for events that pass f and have a source and one of
 // the types, as a subscription's document asks for them (Subscriptions API
 // 3.2.4). What is empty or nil asks for nothing; if nothing is asked for, it
