@@ -100,7 +100,7 @@ var layers = []layer{
 			"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "github.com/coder/websocket"},
 		why: "a transport holds no rule: it sees the broker's surface and its own connections (unix), never a stage, never another transport"},
 	{dir: "internal/transport/webhook", may: []string{"event", "internal/egress", "internal/metrics", "internal/signature", "internal/broker"},
-		tests: []string{"client", "internal/identity"},
+		tests: []string{"client", "internal/identity", "github.com/cockroachdb/pebble/v2/vfs"},
 		why:   "a transport as the others, on which the broker is the one that calls"},
 	{dir: "internal/sim", tests: []string{"event", "internal/identity", "internal/eventlog", "internal/store", "internal/dispatch", "internal/crashtest", "internal/broker",
 		"github.com/cockroachdb/pebble/v2"},

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/egress"
@@ -28,6 +30,7 @@ type rig struct {
 	*broker.Broker
 	t      testing.TB
 	dir    string
+	fs     *vfs.MemFS // nil: the machine's files in dir
 	change func(*webhook.Options)
 	stop   func()
 	roots  *x509.CertPool
@@ -52,7 +55,11 @@ func (r *rig) start() {
 	guard := egress.NewGuard(egress.Options{Allowed: allowed})
 	r.guard = guard
 	logger := slog.New(slog.DiscardHandler)
-	b, err := broker.Open(broker.Options{Dir: r.dir, Logger: logger, CheckSink: guard.CheckSink})
+	bo := broker.Options{Dir: r.dir, Logger: logger, CheckSink: guard.CheckSink}
+	if r.fs != nil {
+		bo.Dir, bo.FS = "data", r.fs
+	}
+	b, err := broker.Open(bo)
 	if err != nil {
 		r.t.Fatal(err)
 	}
