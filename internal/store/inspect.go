@@ -327,16 +327,18 @@ type FiguresAt struct {
 	Figures
 }
 
+func decodeFiguresAt(key, value []byte) (f FiguresAt, err error) {
+	if len(key) != 1+4 {
+		return f, badKey("figures", key)
+	}
+	f.Topic = binary.BigEndian.Uint32(key[1:])
+	f.Figures, err = decodeFigures(value)
+	return f, err
+}
+
 // Figures walks the T rows.
 func (in *Inspector) Figures(each func(FiguresAt, error) error) error {
-	return walk(in, prefixFigures, func(key, value []byte) (f FiguresAt, err error) {
-		if len(key) != 1+4 {
-			return f, badKey("figures", key)
-		}
-		f.Topic = binary.BigEndian.Uint32(key[1:])
-		f.Figures, err = decodeFigures(value)
-		return f, err
-	}, each)
+	return walk(in, prefixFigures, decodeFiguresAt, each)
 }
 
 // Garbage walks the G rows.
