@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"signalbox/event"
+	"signalbox/internal/store"
 	"signalbox/ticket"
 )
 
@@ -35,22 +37,17 @@ func readKey(path string) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// drawKey writes a new private key into a file that is not there yet, and makes
-// it durable: what it signs will be in the log.
-func drawKey(path string) (key ed25519.PrivateKey, err error) {
-	_, key, err = ed25519.GenerateKey(nil)
+// drawKey writes a new private key into a file that is not there yet.
+func drawKey(path string) (ed25519.PrivateKey, error) {
+	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	err = store.WriteKeyFile(nil, path, ticket.EncodePrivateKey(key))
 	if errors.Is(err, fs.ErrExist) {
 		return nil, usagef("%s is there already, and a key is not written over", path)
 	}
-	if err != nil {
-		return nil, err
-	}
-	_, err = f.Write(ticket.EncodePrivateKey(key))
-	return key, errors.Join(err, f.Sync(), f.Close())
+	return key, err
 }
 
 // publicKeyOf reads a public key from its text, or from the file of the private
@@ -77,6 +74,10 @@ func founder(space, dir string) func() (string, ed25519.PublicKey, error) {
 			if err = os.MkdirAll(dir, 0o755); err == nil {
 				key, err = drawKey(path)
 			}
+		}
+		if errors.As(err, new(*event.Error)) {
+			// Nothing was signed with it yet: the space has no administrator.
+			return "", nil, event.Errorf(event.CodeStoreDamaged, "The administrator key of the new space, %s, cannot be used: it is not an Ed25519 private key in PEM form (PKCS #8). Put a key there, or remove the file, and the next start draws one.", path)
 		}
 		if err != nil {
 			return "", nil, fmt.Errorf("the administrator key of the space: %w", err)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -110,4 +111,32 @@ func awaitReady(url string) error {
 		}
 	}
 	return err
+}
+
+// TestFoundingSurvivesAnInterruptedStart: a file that is no key is never taken for
+// one, and what is said of it helps; one that an interrupted write has left is none.
+func TestFoundingSurvivesAnInterruptedStart(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, administratorFile)
+	for _, name := range []string{path, path + ".new"} {
+		if err := os.WriteFile(name, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := founder("main", dir)(); err == nil || !strings.Contains(err.Error(), "remove the file") || !strings.Contains(err.Error(), path) {
+		t.Errorf("an empty file: %v", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	_, first, err := founder("main", dir)()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, again, err := founder("main", dir)(); err != nil || !first.Equal(again) {
+		t.Errorf("the next start draws another key: %v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
+		t.Errorf("left over: %v, %v", left, err)
+	}
 }

@@ -93,30 +93,7 @@ func auditKey(files vfs.FS, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return secret, writeKey(files, dir, name, secret+"\n")
-}
-
-// writeKey writes a file that is there completely or not at all.
-func writeKey(files vfs.FS, dir, name, text string) error {
-	f, err := files.Create(name+".new", vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write([]byte(text))
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = files.Rename(name+".new", name)
-	}
-	if err != nil {
-		return err
-	}
-	d, err := files.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
+	return secret, store.WriteKeyFile(files, name, []byte(secret+"\n"))
 }
 
 // advance notes what a commit has made durable.
