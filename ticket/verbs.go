@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
 
@@ -45,15 +47,18 @@ type Param struct {
 }
 
 // Deny is a condition under which a step is refused, whatever its tier, its sender
-// and its approvals. All that is set has to hold; if nothing is, it always does.
-// Texts are compared without regard to case.
+// and its approvals. What is set of Target, TargetsOver and Param has to hold
+// together, and of Param one of the rest is enough; if nothing is set, it always
+// holds. Texts are compared without regard to case, and those that have something
+// in them without regard to punctuation, too: see has.
 type Deny struct {
 	Why         string   `json:"why"`
 	Target      string   `json:"target,omitempty"`       // the target has this in it
 	TargetsOver int      `json:"targets_over,omitempty"` // the verb has more targets in the message
-	Param       string   `json:"param,omitempty"`        // and of this parameter:
+	Param       string   `json:"param,omitempty"`        // this parameter is given, and one of:
 	Equals      []any    `json:"equals,omitempty"`       // it is one of these
 	Contains    []string `json:"contains,omitempty"`     // it is a text with one of these in it
+	Names       []string `json:"names,omitempty"`        // an object in it, at any depth, has a name with one of these in it
 	Below       *int64   `json:"below,omitempty"`        // it is a lower number
 }
 
@@ -95,17 +100,24 @@ func (v *Verb) fault() string {
 	}
 	for _, d := range v.Deny {
 		_, known := v.Params[d.Param]
-		conditional := d.Equals != nil || d.Contains != nil || d.Below != nil
+		conditional := d.Equals != nil || d.Contains != nil || d.Names != nil || d.Below != nil
 		switch {
 		case d.Why == "":
 			return "is denied without a reason"
 		case (d.Param != "") != conditional || d.Param != "" && !known:
 			return "is denied for a parameter that it has not, or of which nothing is said"
+		case slices.ContainsFunc(slices.Concat(d.Contains, d.Names), empty) || d.Target != "" && empty(d.Target):
+			return "is denied for a part without letters and digits"
 		case slices.ContainsFunc(d.Equals, composed):
 			return "is denied for a parameter that equals an object or an array, which are not compared"
 		}
 	}
 	return ""
+}
+
+func empty(part string) bool {
+	plain, _ := letters(part)
+	return len(plain) == 0
 }
 
 func composed(v any) bool {
@@ -216,7 +228,7 @@ func (p Param) fits(value any) (ok bool) {
 }
 
 func (d *Deny) holds(a Action, params map[string]any, targets int) bool {
-	if d.Target != "" && !strings.Contains(strings.ToLower(a.Target), strings.ToLower(d.Target)) || d.TargetsOver > 0 && targets <= d.TargetsOver {
+	if d.Target != "" && !hasAny(a.Target, []string{d.Target}) || d.TargetsOver > 0 && targets <= d.TargetsOver {
 		return false
 	}
 	if d.Param == "" {
@@ -227,9 +239,78 @@ func (d *Deny) holds(a Action, params map[string]any, targets int) bool {
 		return false
 	}
 	text, isText := value.(string)
-	text = strings.ToLower(text)
 	number, isNumber := value.(float64)
-	return slices.ContainsFunc(d.Equals, func(denied any) bool { return denied == value }) ||
-		isText && slices.ContainsFunc(d.Contains, func(part string) bool { return strings.Contains(text, strings.ToLower(part)) }) ||
+	return slices.ContainsFunc(d.Equals, func(denied any) bool { return same(denied, value) }) ||
+		isText && hasAny(text, d.Contains) ||
+		len(d.Names) > 0 && namesAny(value, d.Names) ||
 		isNumber && d.Below != nil && number < float64(*d.Below)
+}
+
+func same(denied, value any) bool {
+	a, isText := denied.(string)
+	b, bothTexts := value.(string)
+	if isText && bothTexts {
+		return fold(a) == fold(b)
+	}
+	return !composed(value) && denied == value
+}
+
+func hasAny(text string, parts []string) bool {
+	if len(parts) == 0 {
+		return false
+	}
+	plain, begins := letters(text)
+	return slices.ContainsFunc(parts, func(part string) bool { return has(plain, begins, part) })
+}
+
+// namesAny reports whether a name of an object within value has one of the parts in
+// it. Values are not nested deeper than messages are.
+func namesAny(value any, parts []string) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for name, inner := range v {
+			if hasAny(name, parts) || namesAny(inner, parts) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(inner any) bool { return namesAny(inner, parts) })
+	}
+	return false
+}
+
+// has reports whether part is in a text, of which it takes the letters, without regard to case: as it stands within
+// a run of letters and digits, or from the beginning of a word on across
+// punctuation. So multi-factor and requireMulti_Factor have multifactor in them, and
+// vm_failover has no mfa.
+func has(plain []rune, begins []bool, part string) bool {
+	want, _ := letters(part)
+	for from := 0; from+len(want) <= len(plain); from++ {
+		if !slices.Equal(plain[from:from+len(want)], want) {
+			continue
+		}
+		if begins[from] || !slices.Contains(begins[from+1:from+len(want)], true) {
+			return true
+		}
+	}
+	return false
+}
+
+// letters returns the letters and digits of a text, folded, and which of them begin
+// a word.
+func letters(text string) (plain []rune, begins []bool) {
+	begin, lower := true, false
+	for _, r := range text {
+		if !unicode.IsLetter(r) && !unicode.IsDigit(r) {
+			begin = true
+			continue
+		}
+		begins = append(begins, begin || lower && unicode.IsUpper(r))
+		begin, lower = false, unicode.IsLower(r)
+		if r >= utf8.RuneSelf {
+			r, _ = utf8.DecodeRuneInString(fold(string(r)))
+		}
+		plain = append(plain, unicode.ToLower(r))
+	}
+	return plain, begins
 }

@@ -143,6 +143,7 @@ func TestCatalogueIsStrict(t *testing.T) {
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{}},{"verb":"a.b","domains":["d"],"tier":0,"params":{}}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{"type":"date"}}}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{},"deny":[{}]}]}`,
+		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","param":"p","contains":["-"]}]}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{},"deny":[{"why":"w","param":"p","equals":[1]}]}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","param":"p"}]}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","param":"p","equals":[[]]}]}]}`,
@@ -172,6 +173,51 @@ func TestSecretsAreRefused(t *testing.T) {
 	} {
 		if err := sign(t, open(payload)).CheckSecrets(); err != nil {
 			t.Errorf("%s: %v", payload, err)
+		}
+	}
+}
+
+// TestDeniedNamesAreFoundHoweverTheyAreWritten: the names of what a verb sets are the
+// caller's to write.
+func TestDeniedNamesAreFoundHoweverTheyAreWritten(t *testing.T) {
+	c := catalogue(t)
+	set := func(key, value string) ticket.Action {
+		return action("config.set", "h", `{"key":"`+key+`","value":`+value+`}`)
+	}
+	for _, denied := range []ticket.Action{
+		set("multi-factor.enabled", "false"), set("2fa", "false"), set("auth.2FA", "false"), set("enablemfa", "1"), set("M.F.A", "1"), set("requireMulti-Factor", "0"),
+		set("auth.totp.required", "false"), set("WebAuthn", "false"), set("two factor", "false"), set("login.one-time-password", "0"), set("\u017fecond_factor", "0"),
+		set("auth", `{"mfa":false}`), set("auth", `[{"login":{"Multi_Factor":{"on":false}}}]`),
+		action("account.update", "u", `{"attribute":"login","value":{"passkeys":[]}}`),
+	} {
+		if err := c.Check("", ticket.Slice{Steps: []ticket.Action{denied}}); code(err) != event.CodeVerbDenied {
+			t.Errorf("%s: %v", denied.Params, err)
+		}
+	}
+	for _, harmless := range []ticket.Action{
+		set("vm_failover", "true"), set("platform.family", `"x"`), set("auth", `{"realm":"mfa-team"}`), set("checksum", `"12fa8"`), set("hotplug", "true"),
+	} {
+		if err := c.Check("", ticket.Slice{Steps: []ticket.Action{harmless}}); err != nil {
+			t.Errorf("%s: %v", harmless.Params, err)
+		}
+	}
+}
+
+func TestDeniedValuesAreComparedWithoutCase(t *testing.T) {
+	c, err := ticket.ParseCatalogue([]byte(`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},
+		"deny":[{"why":"w","target":"back-up","param":"p","equals":["Off",false],"below":0}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for params, want := range map[string]event.Code{
+		`{"p":"OFF"}`: event.CodeVerbDenied, `{"p":false}`: event.CodeVerbDenied, `{"p":-1}`: event.CodeVerbDenied,
+		`{"p":"offline"}`: "", `{"p":{"off":1}}`: "", `{"p":[]}`: "", `{}`: "", `{"p":0}`: "",
+	} {
+		if err := c.Check("", ticket.Slice{Steps: []ticket.Action{action("a.b", "the BACKUP", params)}}); code(err) != want {
+			t.Errorf("%s: %v", params, err)
+		}
+		if err := c.Check("", ticket.Slice{Steps: []ticket.Action{action("a.b", "else", params)}}); err != nil {
+			t.Errorf("%s on another target: %v", params, err)
 		}
 	}
 }
