@@ -188,7 +188,7 @@ var classes = [...]struct {
 		"Correct the payload so that it keeps to the schema of its type in api/ticket/schema.json and to the catalogue of verbs."}},
 	{CodeSignatureInvalid, Class{403, exitCaller, false,
 		"The signature is not that of the sender",
-		"Sign the canonical form (RFC 8785) of the envelope without sig, with the key that is registered for the agent in from."}},
+		"Sign the canonical form (RFC 8785) of the object without sig: a message with the key that is registered for the agent in from, a change of the registry with the administrator key of the space."}},
 	{CodeVerbUnknown, Class{422, exitCaller, false,
 		"The catalogue of verbs does not have this",
 		"Use an action and parameters of the catalogue that is in force; free text is no action."}},

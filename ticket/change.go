@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"crypto/ed25519"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -70,7 +71,7 @@ func (c Change) Sign(key ed25519.PrivateKey) (*SignedChange, error) {
 	if err != nil {
 		return nil, agentInvalid("", "The change has no JSON form: %.200v.", err)
 	}
-	if err := checkValue(text, ""); err != nil {
+	if err := checkChangeValue(text); err != nil {
 		return nil, err
 	}
 	out := canonical(text)
@@ -85,7 +86,7 @@ func ParseChange(raw []byte) (*SignedChange, error) {
 	if len(raw) > MaxMessageBytes {
 		return nil, agentInvalid("", "The change has more than %d bytes.", MaxMessageBytes)
 	}
-	if err := checkValue(raw, ""); err != nil {
+	if err := checkChangeValue(raw); err != nil {
 		return nil, err
 	}
 	var read struct {
@@ -116,6 +117,16 @@ func ParseChange(raw []byte) (*SignedChange, error) {
 	return c, nil
 }
 
+// checkChangeValue holds the JSON of a change to the rules of messages.
+func checkChangeValue(text []byte) error {
+	err := checkValue(text, "")
+	if err == nil {
+		return nil
+	}
+	refused := event.AsError(err)
+	return agentInvalid(refused.Field, "%s", strings.Replace(refused.Message, "The message", "The change", 1))
+}
+
 func (c *SignedChange) check() error {
 	d := &c.change
 	brings := d.Op == ChangeAdd || d.Op == ChangeRotate
@@ -125,6 +136,8 @@ func (c *SignedChange) check() error {
 		return agentInvalid("op", "The op %.40q is none of add, set, rotate and revoke.", d.Op)
 	case d.Revision < 1 || d.Revision > maxExact:
 		return agentInvalid("revision", "The revision is no number from 1 on.")
+	case d.At.IsZero():
+		return agentInvalid("at", "The change has no at, the time at which it was signed.")
 	case !nameForm.MatchString(d.Agent) || d.Agent == RoleBus:
 		return agentInvalid("agent", "%.40q is no name of an agent: use up to 63 characters of a-z, 0-9, _ and -, and not %s.", d.Agent, RoleBus)
 	case len(d.Reason) > 1024:

@@ -87,6 +87,11 @@ func (b *Broker) agentInfo(a *store.Agent) AgentInfo {
 func (b *Broker) ChangeAgents(ctx context.Context, p identity.Principal, raw []byte) (RegistryInfo, AgentInfo, error) {
 	signed, err := ticket.ParseChange(raw)
 	if err == nil {
+		// So that only the administrator can make work for apply, which verifies
+		// again: the administrator never changes.
+		err = b.registry.Load().Verify(signed)
+	}
+	if err == nil {
 		err = b.open()
 	}
 	if err != nil {

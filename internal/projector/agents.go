@@ -18,6 +18,9 @@ const (
 	// agentKeysMax bounds an agent's row. Old keys stay, for what they signed is
 	// still checked.
 	agentKeysMax = 1000
+	// keysMax bounds the keys of all agents together, revoked ones too: some
+	// 15 MB of memory.
+	keysMax = 50_000
 )
 
 // Registry is the registry of agents as of some commit. It does not change.
@@ -25,7 +28,6 @@ type Registry struct {
 	store.Registry
 	Verbs  *ticket.Catalogue       // in force
 	agents map[string]*store.Agent // none of them is ever changed
-	owners map[string]string       // of all keys there ever were, to the agent's name
 }
 
 // Agent returns an agent, or code agent_unknown.
@@ -34,6 +36,19 @@ func (r *Registry) Agent(name string) (*store.Agent, error) {
 		return a, nil
 	}
 	return nil, event.Errorf(event.CodeAgentUnknown, "There is no agent %.80q.", name).With("agent")
+}
+
+// Verify reports whether the administrator signed a change, with code
+// signature_invalid if not, or if there is no administrator yet.
+func (r *Registry) Verify(signed *ticket.SignedChange) error {
+	administrator, err := ticket.DecodeKey(r.Administrator)
+	if err == nil {
+		err = signed.Verify(administrator)
+	}
+	if err != nil {
+		return event.Errorf(event.CodeSignatureInvalid, "The change is not signed with the administrator key of the space.").With("sig")
+	}
+	return nil
 }
 
 // All returns all agents, by name.
@@ -47,11 +62,11 @@ func (r *Registry) All() []*store.Agent {
 
 // loadRegistry reads the registry of a store.
 func (p *Projector) loadRegistry() (err error) {
-	r := &Registry{agents: map[string]*store.Agent{}, owners: map[string]string{}}
+	r := &Registry{agents: map[string]*store.Agent{}}
 	r.Registry, err = p.store.LoadRegistry(func(a store.Agent) error {
 		r.agents[a.Name] = &a
 		for _, k := range a.Keys {
-			r.owners[k.Key] = a.Name
+			p.owners[k.Key] = a.Name
 		}
 		return nil
 	})
@@ -94,12 +109,8 @@ func (p *Projector) changeAgents(raw []byte) *event.Error {
 	if err != nil {
 		return event.AsError(err)
 	}
-	administrator, err := ticket.DecodeKey(p.registry.Administrator)
-	if err == nil {
-		err = signed.Verify(administrator)
-	}
-	if err != nil {
-		return event.Errorf(event.CodeSignatureInvalid, "The change is not signed with the administrator key of the space.").With("sig")
+	if err := p.registry.Verify(signed); err != nil {
+		return event.AsError(err)
 	}
 	c := signed.Change()
 	if c.Space != p.registry.Space || c.Revision != p.registry.Revision+1 {
@@ -143,11 +154,17 @@ func (p *Projector) changed(c *ticket.Change) (*store.Agent, *event.Error) {
 	if c.Key == "" {
 		return next, nil
 	}
-	if owner, ok := p.registry.owners[c.Key]; ok || c.Key == p.registry.Administrator {
-		return nil, event.Errorf(event.CodeAgentConflict, "The key is or was that of %q, and a key has one owner. Draw another one.", owner).With("key")
+	if c.Key == p.registry.Administrator {
+		return nil, event.Errorf(event.CodeAgentConflict, "The key is that of the administrator, and a key has one owner. Draw another one.").With("key")
+	}
+	if owner, ok := p.owners[c.Key]; ok {
+		return nil, event.Errorf(event.CodeAgentConflict, "The key is or was that of the agent %q, and a key has one owner. Draw another one.", owner).With("key")
 	}
 	if len(next.Keys) >= agentKeysMax {
 		return nil, event.Errorf(event.CodeAgentLimit, "The agent has had %d keys, which is the limit. Register another agent in its place.", agentKeysMax).With("key")
+	}
+	if len(p.owners) >= keysMax {
+		return nil, event.Errorf(event.CodeAgentLimit, "All agents together have had %d keys, which is the limit of a space.", keysMax).With("key")
 	}
 	next.Keys = append(next.Keys, store.AgentKey{Key: c.Key, From: p.space.Position})
 	return next, nil
@@ -157,10 +174,10 @@ func (p *Projector) changed(c *ticket.Change) (*store.Agent, *event.Error) {
 // goes on seeing that.
 func (p *Projector) setAgent(a *store.Agent) {
 	next := *p.registry
-	next.agents, next.owners = maps.Clone(next.agents), maps.Clone(next.owners)
+	next.agents = maps.Clone(next.agents)
 	next.agents[a.Name] = a
 	if key := a.InUse(); key != nil {
-		next.owners[key.Key] = a.Name
+		p.owners[key.Key] = a.Name
 	}
 	next.Revision, next.Agents = a.Revision, len(next.agents)
 	p.registry = &next

@@ -216,3 +216,49 @@ func TestVerifyFindsBrokenAgents(t *testing.T) {
 		r.close()
 	}
 }
+
+// TestRolesBelongToTheFeatureLevel: apply takes them from the code. Whoever changes
+// this list raises FeatureLevel, for older code would decide otherwise.
+func TestRolesBelongToTheFeatureLevel(t *testing.T) {
+	var roles []string
+	for _, r := range ticket.Roles() {
+		roles = append(roles, r.Name)
+	}
+	got := fmt.Sprint(projector.FeatureLevel, " ", strings.Join(roles, " "))
+	if want := "2 intake orchestrator domain-agent gate platform-ops auditor bus"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+// TestKeysOfAllAgentsTogetherAreBounded: every agent may have many, and all are in
+// memory.
+func TestKeysOfAllAgentsTogetherAreBounded(t *testing.T) {
+	r := newRig(t, defaultSettings())
+	defer r.close()
+	r.do(found("main", "admin"))
+	batch := r.store.NewBatch()
+	defer batch.Close()
+	for i := range 50 {
+		a := &store.Agent{Name: fmt.Sprint("a", i), Roles: []string{ticket.RoleAuditor}}
+		for k := range 1000 {
+			a.Keys = append(a.Keys, store.AgentKey{Key: fmt.Sprint("key", i, ".", k), Revoked: true})
+		}
+		if i == 0 {
+			a.Keys = a.Keys[1:]
+		}
+		batch.SetAgent(a)
+	}
+	if err := r.store.Commit(batch, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	if result := r.do(changeAgent(t, addAgent(1, "last", "k1"), "admin")); result.Err != nil {
+		t.Error(result.Err)
+	}
+	if result := r.do(changeAgent(t, addAgent(2, "more", "k2"), "admin")); result.Err == nil || result.Err.Code != event.CodeAgentLimit {
+		t.Errorf("more keys than the limit: %v", result.Err)
+	}
+	if result := r.do(changeAgent(t, ticket.Change{Revision: 2, Op: ticket.ChangeRevoke, Agent: "last"}, "admin")); result.Err != nil {
+		t.Errorf("a key cannot be revoked any more: %v", result.Err)
+	}
+}

@@ -25,8 +25,15 @@ import (
 )
 
 // FeatureLevel is what this code can apply. A log that was configured with a
-// higher one must not be opened by it.
-const FeatureLevel = 1
+// higher one must not be opened by it, and a start of newer code raises it by a
+// control entry. It goes up with every kind of proposal or row that is added, and
+// with every change of a rule that apply takes from code and not from state: among
+// these are the forms and roles of the ticket protocol, which package ticket has
+// from api/ticket/registry.json. So all code of one level applies a log alike.
+//
+// Level 2 added the founding of a space, agents, ticket messages and catalogues,
+// subscriptions, and the entries of the audit trail.
+const FeatureLevel = 2
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (
@@ -48,7 +55,8 @@ type Projector struct {
 	schemaBytes int
 
 	subscribed subscribed
-	registry   *Registry // replaced by every change
+	registry   *Registry         // replaced by every change
+	owners     map[string]string // of all keys there ever were, to the agent's name; apply alone reads it
 
 	batch   *store.Batch  // of the current group
 	lookup  *store.Lookup // what was committed before the current group
@@ -110,7 +118,7 @@ type Output struct {
 // Open loads the state. A new store has none: its first proposal must be a
 // control entry that configures it.
 func Open(s *store.Store) (*Projector, error) {
-	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, overlay: newOverlay()}
+	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, owners: map[string]string{}, overlay: newOverlay()}
 	var err error
 	p.space, p.settings, _, err = s.LoadSpace()
 	if err != nil {

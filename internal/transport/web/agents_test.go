@@ -50,7 +50,6 @@ func refusedAgents() map[event.Code]refusal {
 		event.CodeAgentUnknown:     {404, read("/v1/agents/none")},
 		event.CodeAgentConflict:    {409, func(d *door) answer { return add(d, addAgent(7, "net", ticket.RoleGate), "admin") }},
 		event.CodeSignatureInvalid: {403, func(d *door) answer { return add(d, addAgent(1, "net", ticket.RoleGate), "net") }},
-		event.CodeMessageInvalid:   {400, func(d *door) answer { return d.call("POST", "/v1/agents", "[1e400]") }},
 	}
 }
 
@@ -87,4 +86,17 @@ func TestAgentsAreManaged(t *testing.T) {
 	d.start()
 	eq(t, "the agent after a restart", string(d.get("/v1/agents/net").want(t, 200).body), revoked)
 	eq(t, "space", d.get("/v1/agents").object(t)["space"], any("main"))
+}
+
+// TestMalformedChangesAreNoMessages: whatever is wrong with a change is said of a change.
+func TestMalformedChangesAreNoMessages(t *testing.T) {
+	d := openDoor(t, founded)
+	at := addAgent(1, "net", ticket.RoleGate)
+	whole := change(t, at, "admin")
+	for _, body := range []string{"", "[1e400]", "{", `{"a":1,"A":2}`, whole + "x", strings.Replace(whole, `"at":"`, `"reason":"`, 1)} {
+		refused := d.call("POST", "/v1/agents", body).want(t, 400)
+		if text := string(refused.body); !strings.Contains(text, `"agent_invalid"`) || strings.Contains(text, "The message") {
+			t.Errorf("%q: %s", body, text)
+		}
+	}
 }

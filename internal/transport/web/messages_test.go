@@ -75,6 +75,7 @@ func refusedMessages() map[event.Code]refusal {
 		}
 	}
 	return map[event.Code]refusal{
+		event.CodeMessageInvalid:  {400, func(d *door) answer { return d.call("POST", "/v1/messages", "[1e400]") }},
 		event.CodeMessageRequired: {403, func(d *door) answer { return d.structured("bus.main.ticket.orchestrator", ev("1", "")) }},
 		event.CodeMessageTypeUnknown: {422, func(d *door) answer {
 			staffed(d)
