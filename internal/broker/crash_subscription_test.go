@@ -247,6 +247,9 @@ func TestKillOfSubscriptions(t *testing.T) {
 	for round := range kills {
 		killAtWork(t, h, ledgers, ids, round, rng)
 	}
+	if len(ledgers[0].published) == 0 || len(ledgers[0].settled)+len(ledgers[1].settled) == 0 {
+		t.Fatalf("nothing was at risk: %d events published, %d and %d acknowledged", len(ledgers[0].published), len(ledgers[0].settled), len(ledgers[1].settled))
+	}
 	r := newRig(t, vfs.Default, func(o *broker.Options) { o.Clock = h.clock })
 	acked := 0
 	for i, l := range ledgers {
@@ -275,7 +278,14 @@ func killAtWork(t *testing.T, h *history, ledgers []*deliveryLedger, ids []strin
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	time.AfterFunc(time.Duration(100+rng.IntN(900))*time.Millisecond, func() { _ = child.cmd.Process.Kill() })
+	delay := time.Duration(100+rng.IntN(900)) * time.Millisecond
+	go func() {
+		if round%3 != 2 { // in the others it may be killed while it starts
+			awaitProgress(child.gone, ledgers)
+		}
+		time.Sleep(delay) // when it is killed, not what is waited for
+		_ = child.cmd.Process.Kill()
+	}()
 	r := &rig{t: t}
 	var running sync.WaitGroup
 	for i, l := range ledgers {
@@ -297,6 +307,28 @@ func killAtWork(t *testing.T, h *history, ledgers []*deliveryLedger, ids []strin
 	<-child.gone
 	stop()
 	running.Wait()
+}
+
+// awaitProgress waits until something was acknowledged to a publisher, and something
+// by a worker, since it was called.
+func awaitProgress(gone <-chan struct{}, ledgers []*deliveryLedger) {
+	count := func() (published, settled int) {
+		for _, l := range ledgers {
+			l.note(func() { published, settled = published+len(l.published), settled+len(l.settled) })
+		}
+		return published, settled
+	}
+	publishedBefore, settledBefore := count()
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+		if published, settled := count(); published > publishedBefore && settled > settledBefore {
+			return
+		}
+		select {
+		case <-gone:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
 }
 
 // publishForAll publishes, and has other ledgers know of it, too.

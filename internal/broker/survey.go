@@ -5,6 +5,7 @@ package broker
 import (
 	"sync/atomic"
 
+	"signalbox/event"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
@@ -15,6 +16,11 @@ import (
 // which is furthest behind. So a hundred thousand cost no more at a time than a
 // few hundred, and a round over them takes longer.
 const surveyed = 200
+
+// surveyedTopics bounds the topics that one pass holds against the patterns of
+// subscriptions: with many topics it looks at fewer subscriptions, and at one at
+// least.
+const surveyedTopics = 200_000
 
 // survey is what was found out of all subscriptions.
 type survey struct {
@@ -42,33 +48,55 @@ func (s *survey) hold(topic uint32, held bool) {
 
 // look goes on with the round over all subscriptions.
 func (s *survey) look(b *Broker) error {
-	view := b.store.View(func() {})
-	defer view.Close()
-	n, more := 0, false
-	err := view.Subscriptions(s.after, func(number uint32, c store.SubscriptionConfig) (bool, error) {
-		if n++; n > surveyed {
-			more = true
-			return false, nil
+	some, more, err := s.next(b)
+	if err != nil {
+		return err
+	}
+	for i := range some {
+		lag, err := b.dispatch.Lag(some[i].patterns, some[i].cursor)
+		if err != nil {
+			return err
 		}
-		s.after = number
-		state, ok, err := view.SubscriptionState(number)
-		if err != nil || !ok {
-			return true, err
-		}
-		lag, err := b.dispatch.Lag(c.Document.Config.Patterns(), state.Cursor)
 		s.events = max(s.events, lag.Events)
 		if lag.Oldest > 0 {
 			s.since = max(s.since, uint64(max(0, b.clock.Millis()-lag.Oldest)))
 		}
-		return true, err
-	})
-	if err != nil || more {
-		return err
+	}
+	if more {
+		return nil
 	}
 	s.lagEvents.Store(s.events)
 	s.lagMillis.Store(s.since)
 	s.after, s.events, s.since = 0, 0, 0
 	return nil
+}
+
+// surveyedOne is what is looked at of a subscription.
+type surveyedOne struct {
+	patterns []event.Pattern
+	cursor   uint64
+}
+
+// next returns the subscriptions of this pass, and whether the round has more. The
+// view is closed before anything is measured.
+func (s *survey) next(b *Broker) (some []surveyedOne, more bool, err error) {
+	most := min(surveyed, 1+surveyedTopics/(1+len(b.dispatch.Topics())))
+	view := b.store.View(func() {})
+	defer view.Close()
+	n := 0
+	err = view.Subscriptions(s.after, func(number uint32, c store.SubscriptionConfig) (bool, error) {
+		if n++; n > most {
+			more = true
+			return false, nil
+		}
+		s.after = number
+		state, ok, err := view.SubscriptionState(number)
+		if err == nil && ok {
+			some = append(some, surveyedOne{c.Document.Config.Patterns(), state.Cursor})
+		}
+		return true, err
+	})
+	return some, more, err
 }
 
 // sample tells what is looked up of subscriptions.

@@ -102,3 +102,22 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	x.fetch(id)
 	x.wantMetrics("signalbox_subscription_gaps_total", "1", "signalbox_subscription_held_topics", "0")
 }
+
+// TestNothingIsHeldFromARetentionThatIsNotThere: the mark goes with the policy, too.
+func TestNothingIsHeldFromARetentionThatIsNotThere(t *testing.T) {
+	x := newBox(t, broker.Options{HoldMax: 6 * time.Hour})
+	defer x.close()
+	for name, without := range map[string]with{
+		"forever": func(p *event.Policy) { p.Retention = nil },
+		"longer":  keep(1000*time.Hour, event.CleanupDelete),
+	} {
+		x.put(name, keep(time.Hour, event.CleanupDelete))
+		x.subscribe(name, func(*event.Subscription) {})
+		x.mustSend(name, x.draft(name, "", nil))
+		x.pass(2 * time.Hour)
+		x.wantMetrics("signalbox_subscription_held_topics", "1")
+		x.put(name, without)
+		x.pass(time.Minute)
+		x.wantMetrics("signalbox_subscription_held_topics", "0")
+	}
+}

@@ -177,6 +177,9 @@ func (c *cleaner) free() error {
 func (c *cleaner) retire(t *store.Topic) (more bool, err error) {
 	now := c.b.clock.Millis()
 	if !t.Policy.Deletes() || !c.retirable(t, now) {
+		if !t.Policy.Deletes() || t.Policy.Retention == nil {
+			c.b.survey.hold(t.Number, false) // there is nothing to keep it from
+		}
 		return false, nil
 	}
 	cutoff, most := int64(math.MinInt64), uint64(math.MaxUint64)
@@ -206,6 +209,7 @@ func (c *cleaner) retire(t *store.Topic) (more bool, err error) {
 	}
 	c.note(t, oldest)
 	if to == 0 {
+		c.b.survey.hold(t.Number, false)
 		return false, nil
 	}
 	free, err := c.held(t, to, now)

@@ -68,11 +68,14 @@ const lagTopicsMax = 10_000
 
 // Lag measures how many events of the topics lie behind a cursor.
 func (d *Dispatch) Lag(patterns []event.Pattern, cursor uint64) (lag Lag, err error) {
+	// The patterns may be held against all topics there are, so that is done before
+	// the view holds off commits.
+	d.mu.RLock()
+	matched := d.match(patterns)
+	d.mu.RUnlock()
 	var topics []store.Topic
 	snapshot := d.store.View(func() {
-		d.mu.RLock()
-		defer d.mu.RUnlock()
-		for _, v := range d.match(patterns) {
+		for _, v := range matched {
 			if t := v.info.Load(); t.Last > cursor && len(topics) < lagTopicsMax {
 				topics = append(topics, *t)
 			}
