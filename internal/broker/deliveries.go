@@ -9,6 +9,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/eventlog"
 	"signalbox/internal/projector"
 )
 
@@ -42,9 +43,18 @@ type session struct {
 	// The reader of the last hand-out; owned by whoever has the turn.
 	reader *dispatch.Reader
 	filter string // what the reader was opened for
+	ahead  ahead
 	passed dispatch.Counts
 
 	matched, dropped, failed atomic.Uint64 // by a stream, not yet stored
+}
+
+// ahead is how far a session's reader is ahead of what is stored, where nothing
+// has passed in between: it need not look at that again.
+type ahead struct {
+	epoch    uint32 // of the subscription
+	from, to eventlog.Place
+	counts   eventlog.Counts // in between
 }
 
 func newDeliveries() *deliveries {

@@ -27,6 +27,7 @@ func (pl *plan) read(ctx context.Context) error {
 		return err
 	}
 	reader := pl.s.reader
+	pl.s.ahead = ahead{} // until nothing was found again
 	pl.arrived = reader.Changed()
 	pl.locked, pl.parked = map[[16]byte]bool{}, int(pl.state.Parked)
 	bytes := 0
@@ -67,6 +68,9 @@ func (pl *plan) read(ctx context.Context) error {
 		}
 	}
 	pl.hand.Rest = pl.counts
+	if len(pl.hand.Events) == 0 {
+		pl.s.ahead = ahead{pl.hand.Epoch, pl.hand.From, pl.hand.To, pl.counts}
+	}
 	return nil
 }
 
@@ -134,13 +138,17 @@ func (b *Broker) keyOf(topic string, json []byte) string {
 // open sees to it that the session's reader is where the subscription is.
 func (pl *plan) open(ctx context.Context) error {
 	filter := string(pl.config.Document.AppendJSON(nil, false))
-	if r := pl.s.reader; r != nil {
-		c := r.Cursor()
-		if c.Position == pl.state.Cursor && c.Began <= max(pl.state.Began, c.Position) && pl.s.filter == filter {
+	if r := pl.s.reader; r != nil && pl.s.filter == filter {
+		c, a := r.Cursor(), &pl.s.ahead
+		if c.Position == pl.state.Cursor && c.Began <= max(pl.state.Began, c.Position) {
 			return nil
 		}
-		pl.closeReader()
+		if a.epoch == pl.hand.Epoch && a.from == pl.hand.From && a.to.Cursor == c.Position {
+			pl.counts = a.counts
+			return nil
+		}
 	}
+	pl.closeReader()
 	// The reader outlives this plan, so what it counts is the session's.
 	spec, err := pl.b.specOf(&pl.config.Document, &pl.state, pl.s.count)
 	if err != nil {

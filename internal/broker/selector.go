@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"fmt"
 	"sync"
 
 	"signalbox/event"
@@ -12,35 +13,45 @@ import (
 // selected returns the filter of what a subscription selects: by its source, its
 // types and its filters. It is nil if that is everything.
 func (b *Broker) selected(d *event.Subscription) (*filter.Filter, error) {
-	if d.Filters == nil {
-		return filter.Narrow(nil, d.Source, d.Types), nil
+	if d.Source == "" && len(d.Types) == 0 {
+		return b.filtered(d)
 	}
-	f, err := b.filters.get(string(d.Filters))
-	if err != nil {
-		return nil, err
-	}
-	return filter.Narrow(f, d.Source, d.Types), nil
+	return b.filters.get(fmt.Sprintf("narrow %q %q %s", d.Source, d.Types, d.Filters), func() (*filter.Filter, error) {
+		f, err := b.filtered(d)
+		if err != nil {
+			return nil, err
+		}
+		return filter.Narrow(f, d.Source, d.Types), nil
+	})
 }
 
-// compiledMax bounds the filters that are kept compiled. Subscriptions with the
-// same filters share one.
+// filtered returns the filter that a subscription's filters make, nil if it has none.
+func (b *Broker) filtered(d *event.Subscription) (*filter.Filter, error) {
+	if d.Filters == nil {
+		return nil, nil
+	}
+	return b.filters.get(string(d.Filters), func() (*filter.Filter, error) { return filter.ParseDocument(d.Filters) })
+}
+
+// compiledMax bounds the filters that are kept compiled. Subscriptions that select
+// the same share one.
 const compiledMax = 4096
 
 // compiled keeps filters that were used lately.
 type compiled struct {
 	mu      sync.Mutex
-	filters map[string]*filter.Filter // by document; guarded by mu
+	filters map[string]*filter.Filter // by what they are made of; guarded by mu
 }
 
-// get compiles a document of filters, or returns one that was.
-func (c *compiled) get(document string) (*filter.Filter, error) {
+// get compiles a filter, or returns the one that was for the same key.
+func (c *compiled) get(key string, compile func() (*filter.Filter, error)) (*filter.Filter, error) {
 	c.mu.Lock()
-	f := c.filters[document]
+	f := c.filters[key]
 	c.mu.Unlock()
 	if f != nil {
 		return f, nil
 	}
-	f, err := filter.ParseDocument([]byte(document))
+	f, err := compile()
 	if err != nil {
 		return nil, err
 	}
@@ -49,6 +60,6 @@ func (c *compiled) get(document string) (*filter.Filter, error) {
 	if c.filters == nil || len(c.filters) >= compiledMax {
 		c.filters = map[string]*filter.Filter{}
 	}
-	c.filters[document] = f
+	c.filters[key] = f
 	return f, nil
 }

@@ -305,12 +305,9 @@ func (b *Broker) terms(d *event.Subscription) ([][]byte, error) {
 	if d.Config.Kind != event.KindWebhook {
 		return nil, nil
 	}
-	var f *filter.Filter
-	if d.Filters != nil {
-		var err error
-		if f, err = b.filters.get(string(d.Filters)); err != nil {
-			return nil, err
-		}
+	f, err := b.filtered(d)
+	if err != nil {
+		return nil, err
 	}
 	terms := filter.Selection{Filter: f, Source: d.Source, Types: d.Types, Patterns: d.Config.Patterns()}.Terms()
 	for _, term := range terms {

@@ -628,6 +628,10 @@ func TestWorkersAreWokenWhoeverHasTheReader(t *testing.T) {
 		t.Error("the worker sleeps through its event")
 	}
 	worker.Wait()
+	info, err := x.Subscription(id)
+	if err != nil || info.Status.Dropped != 4 {
+		t.Errorf("%d events were dropped: %v", info.Status.Dropped, err)
+	}
 }
 
 // TestNothingIsHandedToWhoHasLeft: a worker whose request has ended before it is

@@ -15,6 +15,9 @@ import (
 // 3.2.4). What is empty or nil asks for nothing; if nothing is asked for, it
 // returns nil.
 func Narrow(f *Filter, source string, types []string) *Filter {
+	if source == "" && len(types) == 0 {
+		return f
+	}
 	all := &part{op: opAll}
 	if source != "" {
 		all.kids = append(all.kids, &part{op: opExact, name: "source", value: source})
@@ -29,9 +32,6 @@ func Narrow(f *Filter, source string, types []string) *Filter {
 	if f != nil {
 		all.kids = append(all.kids, f.root)
 	}
-	if len(all.kids) == 0 {
-		return nil
-	}
 	return newFilter(all)
 }
 
@@ -45,10 +45,14 @@ func On(patterns []event.Pattern, f *Filter) *Filter {
 	}
 	slices.Sort(names)
 	root := &part{op: opTopics, on: patterns, value: strings.Join(slices.Compact(names), ",")}
-	if f != nil { // in this order: the topic costs the least to look at
-		root = &part{op: opAll, kids: []*part{root, f.root}}
+	selects := root.compile()
+	if f == nil {
+		return &Filter{root: root, canonical: root.canonical(), eval: selects}
 	}
-	return &Filter{root: root, canonical: root.canonical(), eval: root.compile()}
+	// In this order: the topic costs the least to look at. F is compiled already.
+	root = &part{op: opAll, kids: []*part{root, f.root}}
+	eval := func(m *Machine, e *cesql.Event) bool { return selects(m, e) && f.eval(m, e) }
+	return &Filter{root: root, canonical: root.canonical(), eval: eval}
 }
 
 // compileTopics compiles a test of the attribute topic.
