@@ -102,7 +102,7 @@ var layers = []layer{
 	{dir: "internal/transport/webhook", may: []string{"event", "internal/egress", "internal/metrics", "internal/signature", "internal/broker"},
 		tests: []string{"client", "internal/identity", "github.com/cockroachdb/pebble/v2/vfs"},
 		why:   "a transport as the others, on which the broker is the one that calls"},
-	{dir: "internal/sim", tests: []string{"event", "internal/identity", "internal/eventlog", "internal/store", "internal/dispatch", "internal/crashtest", "internal/broker",
+	{dir: "internal/sim", tests: []string{"event", "internal/identity", "internal/eventlog", "internal/store", "internal/filter", "internal/dispatch", "internal/crashtest", "internal/broker",
 		"github.com/cockroachdb/pebble/v2"},
 		why: "nothing but tests: it looks at a broker from outside, and at the log to know what was proposed"},
 	{dir: "cmd/signalbox", may: []string{"event", "ticket", "client", "internal/egress", "internal/transport/webhook", "internal/audit", "internal/filter", "internal/identity", "internal/store", "internal/dispatch", "internal/backup", "internal/doctor",

@@ -10,6 +10,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/filter"
 )
 
 const readersMax = 12
@@ -25,6 +26,8 @@ type reader struct {
 	view     string
 	at       event.Cursor // what it has; the zero value: nothing yet
 	since    int64        // log time from which on it wants events
+	made     bool         // it wants those of type made only
+	counts   dispatch.Counts
 	reader   *dispatch.Reader
 }
 
@@ -55,9 +58,10 @@ func (w *world) removedTo(r *reader) (position uint64) {
 // many.
 func stepFollow(w *world) {
 	r := &reader{
-		list: pick(w.rng, ">", "state.*", "log.*,auto.>", "state.kept", "state.lagged", "state.both", "log.short", "log.sized", "auto.1", "state.short,log.kept"),
+		list: pick(w.rng, ">", "state.*", "log.*,auto.>", "state.kept", "state.lagged", "state.both", "log.short", "log.sized", "auto.1", "state.short,log.kept", "log.kept,state.short"),
 		view: pick(w.rng, dispatch.ViewDefault, dispatch.ViewDefault, dispatch.ViewHistory, dispatch.ViewCurrent),
 	}
+	r.made = w.rng.IntN(3) == 0
 	r.patterns = patterns(r.list)
 	start := dispatch.Start{}
 	begin := "the oldest"
@@ -96,7 +100,14 @@ func (w *world) viewInvalid(r *reader) bool {
 }
 
 func (w *world) openReader(r *reader, start dispatch.Start) (err error) {
-	r.reader, err = w.broker.Read(broker.ReadRequest{Patterns: r.patterns, View: r.view, Start: start, Durable: true})
+	request := broker.ReadRequest{Patterns: r.patterns, View: r.view, Start: start, Durable: true}
+	if r.made {
+		request.Counted = func(c dispatch.Counts) { r.counts = c }
+		if request.Filter, err = filter.ParseText("type = 'made'"); err != nil {
+			return err
+		}
+	}
+	r.reader, err = w.broker.Read(request)
 	return err
 }
 
@@ -178,10 +189,12 @@ func (w *world) poll(r *reader, limit dispatch.Limit) (more bool) {
 		w.fail("reader %s is at %s, the head is %d, and caught up is %t", r, to, w.model.position, window.CaughtUp)
 	case to.Position == from.Position && !window.CaughtUp:
 		w.fail("reader %s does not get on", r)
+	case r.made && r.counts.Matched+r.counts.Dropped > to.Position-from.Position:
+		w.fail("reader %s went from %s to %s, and counts %+v", r, from, to, r.counts)
 	case len(window.Deliveries) > limit.Events:
 		w.fail("reader %s asked for %d events and got %d", r, limit.Events, len(window.Deliveries))
 	}
-	if missed {
+	if missed && !r.made { // it may have wanted nothing of it
 		w.checkMissed(r, from, to.Position)
 	}
 	w.checkWindow(r, from.Position, to.Position, window.Deliveries)
@@ -213,7 +226,9 @@ func (w *world) checkWindow(r *reader, from, to uint64, got []dispatch.Delivery)
 		}
 		for _, e := range t.events {
 			if e.position > from && e.position <= to && e.millis >= r.since && (e.expiryMillis == 0 || e.expiryMillis > now) {
-				candidates = append(candidates, e)
+				if !r.made || e.typ == "made" {
+					candidates = append(candidates, e)
+				}
 			}
 		}
 	}

@@ -250,15 +250,25 @@ func TestSameSeedSameRun(t *testing.T) {
 	list, _ := parseSteps("200")
 	for seed := uint64(1); seed <= 2; seed++ {
 		one, two := simulate(t, seed, list), simulate(t, seed, list)
+		if one.failure != nil || two.failure != nil {
+			t.Fatalf("seed %d fails: %v, %v", seed, one.failure, two.failure)
+		}
 		if one.sum == two.sum {
 			continue
 		}
-		for i := range one.trace {
-			if i >= len(two.trace) || one.trace[i] != two.trace[i] {
-				t.Fatalf("seed %d was once\n%s\nand then\n%s", seed, one.trace[i], strings.Join(two.trace[min(i, len(two.trace)):min(i+1, len(two.trace))], ""))
-			}
+		same := 0 // lines, after which one of the runs may be over
+		for same < min(len(one.trace), len(two.trace)) && one.trace[same] == two.trace[same] {
+			same++
 		}
+		t.Fatalf("seed %d was once\n%s\nand then\n%s", seed, lineAt(one.trace, same), lineAt(two.trace, same))
 	}
+}
+
+func lineAt(trace []string, n int) string {
+	if n < len(trace) {
+		return trace[n]
+	}
+	return "at its end"
 }
 
 var errSteps = errors.New("-sim.steps is neither a number nor a list such as 3,17,20-31")

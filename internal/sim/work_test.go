@@ -25,6 +25,7 @@ type pull struct {
 	moved  uint64 // where the head was when it was moved; older dead letters do not count
 	deals  map[uint64]*deal
 	lost   int       // answers to fetch that nobody got
+	seeks  int       // after each of which it may drop everything again
 	unsure int64     // until then it may have handed out what nobody heard of; 0: it has not
 	over   time.Time // since when that is over
 }
@@ -103,6 +104,7 @@ func stepSubscribe(w *world) {
 		start := pick(w.rng, "now", "earliest")
 		_, err = w.broker.SeekSubscription(ctx, anonymous(), p.id, start)
 		p.from, p.moved, p.deals, p.unsure = w.model.position, w.model.position, map[uint64]*deal{}, 0
+		p.seeks++
 		if start == "earliest" {
 			p.from = 0
 		}
@@ -122,14 +124,18 @@ func (w *world) subscribe() {
 	d := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
 	c := &d.Config
 	c.Kind = event.KindPull
-	c.Topics = []string{pick(w.rng, "log.>", "state.*", "state.kept", "log.kept", ">")}
+	c.Topics = strings.Split(pick(w.rng, "log.>", "state.*", "state.kept", "log.kept", ">", "state.kept,log.kept", "log.kept,state.kept", "state.*,log.kept,state.>"), ",")
 	c.View = pick(w.rng, "", "history")
 	c.Order = pick(w.rng, event.OrderKey, event.OrderKey, event.OrderStrict, event.OrderUnordered)
 	c.Start = pick(w.rng, "now", "earliest")
 	c.MaxAttempts = 1 + w.rng.IntN(4)
 	c.Visibility = event.Duration(pick(w.rng, time.Second, 30*time.Second, time.Hour))
-	if w.rng.IntN(3) == 0 {
-		d.Types = []string{"made"}
+	var types []string
+	switch w.rng.IntN(4) {
+	case 0:
+		types, d.Types = []string{"made"}, []string{"made"}
+	case 1: // the same in another way
+		types, d.Filters = []string{"made"}, []byte(`[{"sql":"'made' = type"}]`)
 	}
 	ctx, cancel := w.waiting()
 	defer cancel()
@@ -138,7 +144,7 @@ func (w *world) subscribe() {
 		w.fail("subscribing: %v", err)
 	}
 	w.settle()
-	p := &pull{id: info.Document.ID, config: *c, types: d.Types, deals: map[uint64]*deal{}}
+	p := &pull{id: info.Document.ID, config: *c, types: types, deals: map[uint64]*deal{}}
 	if c.Start == "now" {
 		p.from = w.model.position
 	}
@@ -474,5 +480,8 @@ func (w *world) drain(p *pull) {
 	}
 	if s := info.Status; s.Outstanding+s.Parked > 0 {
 		w.fail("%s has %d outstanding and %d parked events after it was drained", p, s.Outstanding, s.Parked)
+	}
+	if s, most := info.Status, w.model.position*uint64(1+p.seeks); s.Matched > most || s.Dropped > most {
+		w.fail("%s: of %d events %d passed and %d were dropped", p, most, s.Matched, s.Dropped)
 	}
 }
