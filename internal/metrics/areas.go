@@ -81,7 +81,7 @@ var areas = []Area{
 			Meaning: "Open readers by door (sse, poll, state, websocket) and whether they are live or catching_up.",
 			Night:   "A sudden fall: a proxy or the network. Many catching_up for long: they all came back at once, or cannot keep up; see lag and cuts."},
 		{Name: "signalbox_reader_lag_events", Kind: KindGauge, Unit: "positions", sampled: true,
-			Meaning: "How far the open reader that is furthest behind its topics' last event is behind.",
+			Meaning: "How far the open reader that is furthest behind the last event that it wants is behind.",
 			Night:   "Growing: one reader is slow, and loses nothing. signalbox top names its topics. If its topics have retention, it must be back before that."},
 		{Name: "signalbox_reader_events_total", Kind: KindCounter, Labels: []string{"door"}, Unit: "events",
 			Meaning: "Events delivered, for each reader that got them.",
