@@ -16,12 +16,14 @@ import (
 	"os"
 )
 
-const usage = `usage: lg pub|fan|idle|replay|echo|churn|disk|floor [flags]   (lg COMMAND -h lists them)
+const usage = `usage: lg pub|fan|idle|replay|echo|push|sink|churn|disk|floor [flags]   (lg COMMAND -h lists them)
   pub     publish in a closed loop, at a rate, or a number of events
   fan     one publisher, many SSE readers: deliveries and latency
   idle    resident memory per idle SSE connection
   replay  time for a fresh reader to get what is stored
   echo    publish on a WebSocket and read the event there
+  push    deliveries of webhooks to a sink of its own
+  sink    that sink alone
   churn   agents that come, read, and leave for good: memory of the server
   disk    how long a write and its fdatasync take
   floor   the cheapest server: POST to a log, SSE fan-out`
@@ -44,6 +46,10 @@ func main() {
 		err = replayMain(args)
 	case "echo":
 		err = echoMain(args)
+	case "push":
+		err = pushMain(args)
+	case "sink":
+		err = sinkMain(args)
 	case "churn":
 		err = churnMain(args)
 	case "disk":

@@ -31,6 +31,8 @@ class Versus:
     job: Optional[str] = None
     must: Optional[float] = None
     reach: Optional[float] = None
+    enough: Optional[float] = None
+    """A figure of ours that meets the must, however much the other job has."""
 
 
 @dataclass
@@ -62,7 +64,8 @@ def table(quick):
     stored = 100_000 if quick else 500_000
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
             catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t),
-            restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored), live()]
+            restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored), live(),
+            webhooks(quick, t)]
 
 
 def publish(number, n, t):
@@ -197,6 +200,19 @@ def live():
         [job("ours", 10_000), job("hundred", 100), job("thousand", 1_000), job("most", 100_000)],
         [Versus("100 readers, all concerned", "hundred", must=5), Versus("1,000 readers", "thousand"), Versus("100,000 readers", "most")],
         lower=True, scale=1e-3)
+
+
+def webhooks(quick, t):
+    """The broker, the sink and, beside, the sink with nobody but the cheapest client."""
+    def push(name, signature):
+        events = "-events 10000 -warm 2000" if quick else "-events 60000 -warm 10000"
+        return Job(name, "ours-pushing", f"push -url http://{{addr}} -signature {signature} {events} {PID}")
+    return Row(
+        18, "deliveries of webhooks, 512 B, to one fast sink over 64 connections", "events_s", "/s",
+        [push("ours", "v1a"), Job("sink", "floor-sink", f"pub -mode plain -size 512 -n 64 {t} -url http://{{addr}}/ {PID}"), push("hmac", "v1")],
+        [Versus("the same sink, requests without a broker: the HTTP limit of the machine", "sink", must=0.5, enough=5000),
+         Versus("the same, signed with HMAC", "hmac")],
+        check=lambda s: None if not s.get("again") and s.get("conns", 0) <= 64 else f"{s['again']} events came again, {s['conns']} connections")
 
 
 def idle(readers):

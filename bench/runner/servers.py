@@ -25,6 +25,15 @@ def ours(binaries, addr, folder):
     return [binaries["ours"], "serve", "--data", os.path.join(folder, "data"), "--listen", addr]
 
 
+def pushing(binaries, addr, folder):
+    """May send to the generator's sink, and has no other settings than the others."""
+    return [*ours(binaries, addr, folder), "--webhook-allow", "127.0.0.0/8"]
+
+
+def sink(binaries, addr, _):
+    return [binaries["lg"], "sink", "-addr", addr]
+
+
 def floor(log):
     def command(binaries, addr, folder):
         return [binaries["lg"], "floor", "-addr", addr, "-log", log, "-dir", folder, "-life", "60m"]
@@ -57,6 +66,8 @@ def centrifugo(binaries, addr, folder):
 # name: (binary, command, path that answers 200 when it is ready, or None: when it accepts connections)
 KINDS = {
     "ours": ("ours", ours, "/readyz"),
+    "ours-pushing": ("ours", pushing, "/readyz"),
+    "floor-sink": ("lg", sink, None),
     "floor-raw": ("lg", floor("raw"), None),
     "floor-pebble": ("lg", floor("pebble-co"), None),
     "floor-fan": ("lg", floor(""), None),
