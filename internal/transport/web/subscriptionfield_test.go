@@ -25,7 +25,7 @@ func TestMissingAttributesMeanTheSameAtEveryDoor(t *testing.T) {
 		text, want     string
 		errors         float64
 		pull, stream   string
-		socket, opened *peer
+		opened         *peer
 	}
 	readers := []*reader{
 		{text: `type = 'a' OR prio = 'x'`, want: "E1"},
