@@ -22,10 +22,10 @@ import (
 func TestMissingAttributesMeanTheSameAtEveryDoor(t *testing.T) {
 	d := openDoor(t)
 	type reader struct {
-		text, want     string
-		errors         float64
-		pull, stream   string
-		opened         *peer
+		text, want   string
+		errors       float64
+		pull, stream string
+		opened       *peer
 	}
 	readers := []*reader{
 		{text: `type = 'a' OR prio = 'x'`, want: "E1"},
