@@ -27,7 +27,13 @@ func (s *script) subscriptionCommands() map[string]func() string {
 		"sub-resume": func() string { return s.proposeOp(s.subOp(eventlog.SubscriptionResume)) },
 		"sub-seek":   func() string { return s.proposeOp(s.subAt(s.subOp(eventlog.SubscriptionSeek))) },
 		"sub-ack":    func() string { return s.proposeOp(s.subAt(s.subOp(eventlog.SubscriptionAcknowledge))) },
-		"hand-out":   s.handOut, "settle": s.settle, "bury": s.bury, "gap": s.gap,
+		"sub-disable": func() string {
+			op := s.subOp(eventlog.SubscriptionDisable)
+			op.IfFailing, op.Reason = s.data.HasArg("if-failing"), "why not"
+			return s.proposeOp(op, s.subNotice()...)
+		},
+		"sub-consent": s.subConsent, "sub-endpoint": s.subEndpoint,
+		"hand-out": s.handOut, "settle": s.settle, "bury": s.bury, "gap": s.gap,
 		"redrive": func() string {
 			op := s.subOp(eventlog.SubscriptionRedrive)
 			op.Letters, op.Force = s.positions("letters"), s.data.HasArg("force")
@@ -77,8 +83,9 @@ func plainEntry(t fataler, id string) eventlog.Entry {
 	return entry(ev)
 }
 
-// sub-create id=A kind=(pull|stream) (now|to=@0) [order=key] [attempts=5] [quarantine=3]
+// sub-create id=A kind=(pull|stream|webhook) (now|to=@0) [order=key] [attempts=5] [quarantine=3]
 // [outstanding=1000] [parked=10000] [expires=1h] [letters-kept=30d]
+// [sink=https://sink.example/] [disable-after=5d]
 func (s *script) subCreate() string {
 	op := s.subAt(s.subOp(eventlog.SubscriptionCreate))
 	op.Document = s.document()
@@ -105,6 +112,13 @@ func (s *script) document() *event.Subscription {
 	c.ExpiresAfter = event.Duration(s.duration("expires", 0) * 1e6)
 	c.DeadLetterRetention = event.Duration(s.duration("letters-kept", 30*24*time.Hour) * 1e6)
 	d := &event.Subscription{Protocol: event.ProtocolSignalbox, Config: c}
+	if c.Kind == event.KindWebhook {
+		d.Protocol, d.Sink = event.ProtocolHTTP, "https://sink.example/"
+		if sink := s.text("sink"); sink != "" {
+			d.Sink = sink
+		}
+		d.Config.DisableAfter = event.Duration(s.duration("disable-after", 5*24*time.Hour) * 1e6)
+	}
 	if err := d.Validate(); err != nil {
 		s.t.Fatal(err)
 	}
@@ -235,14 +249,14 @@ func (s *script) positions(key string) (list []uint64) {
 	return list
 }
 
-// settle id=A (ack|nack|extend)=(1.1,2.2) [delay=5s] [error=E]
+// settle id=A (ack|nack|extend)=(1.1,2.2) [delay=5s] [hold=1m] [error=E]
 func (s *script) settle() string {
 	op := s.subOp(eventlog.SubscriptionSettle)
 	for _, verdict := range []string{eventlog.VerdictAck, eventlog.VerdictNack, eventlog.VerdictExtend} {
 		arg, _ := s.data.Arg(verdict)
 		for _, text := range arg.Vals {
 			position, token := s.token(text)
-			op.Settle = append(op.Settle, eventlog.Settle{Position: position, Token: token, Verdict: verdict, Delay: s.duration("delay", 0), Error: s.text("error")})
+			op.Settle = append(op.Settle, eventlog.Settle{Position: position, Token: token, Verdict: verdict, Delay: s.duration("delay", 0), Hold: s.duration("hold", 0), Error: s.text("error")})
 		}
 	}
 	return s.proposeOp(op)

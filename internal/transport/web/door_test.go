@@ -59,7 +59,10 @@ func (d *door) start() {
 	d.t.Helper()
 	quiet := slog.New(slog.NewTextHandler(logTo{d.t}, &slog.HandlerOptions{Level: slog.LevelError}))
 	bo, wo := d.opt.broker, d.opt.web
-	bo.Dir, bo.Logger = d.opt.dir, quiet
+	bo.Dir = d.opt.dir
+	if bo.Logger == nil {
+		bo.Logger = quiet
+	}
 	b, err := broker.Open(bo)
 	if err != nil {
 		d.t.Fatalf("broker.Open: %v", err)
