@@ -96,7 +96,7 @@ var layers = []layer{
 		why:   "what is known of damage is broker's and store's; it looks at the machine itself (unix)"},
 	{dir: "internal/transport/web", may: []string{"event", "ticket", "internal/filter", "internal/metrics", "internal/tracing", "internal/audit", "api", "docs", "internal/identity", "internal/dispatch", "internal/broker",
 		"github.com/go-json-experiment/json", "golang.org/x/sys/unix"},
-		tests: []string{"client", "internal/backup", "github.com/cockroachdb/pebble/v2/vfs", "github.com/getkin/kin-openapi", "github.com/prometheus/client_model", "github.com/prometheus/common",
+		tests: []string{"client", "internal/backup", "internal/eventlog", "github.com/cockroachdb/pebble/v2/vfs", "github.com/getkin/kin-openapi", "github.com/prometheus/client_model", "github.com/prometheus/common",
 			"go.opentelemetry.io/proto/otlp", "google.golang.org/protobuf", "github.com/coder/websocket"},
 		why: "a transport holds no rule: it sees the broker's surface and its own connections (unix), never a stage, never another transport"},
 	{dir: "internal/transport/webhook", may: []string{"event", "internal/egress", "internal/metrics", "internal/signature", "internal/broker"},
