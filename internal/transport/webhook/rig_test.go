@@ -30,7 +30,8 @@ type rig struct {
 	*broker.Broker
 	t      testing.TB
 	dir    string
-	fs     *vfs.MemFS // nil: the machine's files in dir
+	fs     *vfs.MemFS   // nil: the machine's files in dir
+	clock  broker.Clock // nil: the machine's
 	change func(*webhook.Options)
 	stop   func()
 	roots  *x509.CertPool
@@ -55,7 +56,7 @@ func (r *rig) start() {
 	guard := egress.NewGuard(egress.Options{Allowed: allowed})
 	r.guard = guard
 	logger := slog.New(slog.DiscardHandler)
-	bo := broker.Options{Dir: r.dir, Logger: logger, CheckSink: guard.CheckSink}
+	bo := broker.Options{Dir: r.dir, Logger: logger, CheckSink: guard.CheckSink, Clock: r.clock}
 	if r.fs != nil {
 		bo.Dir, bo.FS = "data", r.fs
 	}
