@@ -25,7 +25,7 @@ import (
 
 const (
 	killChildVar = "SIGNALBOX_WEBHOOK_CHILD" // directory, sink and the first id to publish
-	killRounds   = 6
+	killRounds   = 4
 )
 
 // said is a line of the child's: what it has found to be durable.
