@@ -6,13 +6,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // exact reports whether a JSON number survives every reader that takes it for a
-// double (RFC 7493 section 2.2): its canonical form has to stand for the same
-// decimal number as the text. Canonicalising alone would not notice, for it
+// double (RFC 7493 section 2.2): the shortest text of the double, whose digits are
+// those of its canonical form, has to stand for the same decimal number. Canonicalising alone would not notice, for it
 // writes what is left of the number.
 func exact(text string) bool {
 	if len(text) > maxNumberBytes {
@@ -23,7 +21,7 @@ func exact(text string) bool {
 		return false
 	}
 	digits, exponent := decimal(text)
-	canonical, canonicalExponent := decimal(string(jsontext.AppendFloat(nil, f, 64)))
+	canonical, canonicalExponent := decimal(strconv.FormatFloat(f, 'e', -1, 64))
 	return digits == canonical && exponent == canonicalExponent
 }
 
