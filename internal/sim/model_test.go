@@ -23,9 +23,15 @@ type model struct {
 	hlc      event.HLC
 	topics   map[string]*topic
 	answered map[answeredKey]*answered
-	// posts are events of the broker's own, about subscriptions, that may have
-	// been given positions since the last settle.
-	posts int
+	// posts are events of the broker's own, about subscriptions: what there are of
+	// them the model leaves open, and is told.
+	posts []post
+}
+
+// post is where an event of the broker's own has come into the log.
+type post struct {
+	position uint64
+	hlc      event.HLC
 }
 
 // topic has everything that was ever said in one life of a topic.
@@ -142,10 +148,17 @@ func (m *model) apply(p *eventlog.Proposal) expected {
 		m.publish(p, &x)
 	case eventlog.KindControl:
 		m.control(&p.Control, &x)
-	case eventlog.KindSubscription:
-		m.posts += len(p.Entries)
 	}
+	m.pass()
 	return x
+}
+
+// pass goes past the posts that come next.
+func (m *model) pass() {
+	for len(m.posts) > 0 && m.posts[0].position == m.position+1 {
+		m.position, m.hlc = m.posts[0].position, max(m.hlc, m.posts[0].hlc)
+		m.posts = m.posts[1:]
+	}
 }
 
 // tick moves log time, and takes out what is due.

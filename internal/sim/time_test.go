@@ -126,8 +126,6 @@ func (w *world) recover(before *model) {
 	}
 	w.tapped = w.tapped[:sequence]
 	w.note("crash: the log has %d proposals, %d before this step", sequence, before.sequence)
-	w.broker = nil
-	w.settle()
 	w.open(false)
 }
 

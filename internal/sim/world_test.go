@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -197,31 +198,50 @@ func (w *world) settle() {
 	if fatal != "" {
 		w.fail("the broker gave up: %s", fatal)
 	}
-	w.tell(fresh)
-	if w.broker != nil && w.model.posts > 0 && !w.lost() {
-		w.reconcile()
+	known := w.broker != nil && !w.lost() && slices.ContainsFunc(fresh, posts)
+	if known {
+		w.model.posts = w.posted()
+		w.model.pass()
+	}
+	for _, body := range fresh {
+		w.answers = append(w.answers, w.model.apply(decodeProposal(body)))
+	}
+	if known {
+		w.passRemoved(fresh)
 	}
 }
 
-func (w *world) tell(encoded [][]byte) {
-	for _, body := range encoded {
-		p, err := eventlog.DecodeProposal(body)
-		if err != nil {
-			w.fail("a proposal does not decode: %v", err)
+// passRemoved goes past what the broker has posted in this step and removed again.
+func (w *world) passRemoved(fresh [][]byte) {
+	head, most := w.broker.Head().Position, w.model.position
+	for _, body := range fresh {
+		if posts(body) {
+			most++
 		}
-		w.answers = append(w.answers, w.model.apply(p))
 	}
+	if head < w.model.position || head > most {
+		w.fail("the head is %d, and must be from %d to %d", head, w.model.position, most)
+	}
+	w.model.position = head
 }
 
-// reconcile takes over how many events the broker has posted about
-// subscriptions, and their stamps, which the model leaves open.
-func (w *world) reconcile() {
-	head := w.broker.Head().Position
-	if head < w.model.position || head > w.model.position+uint64(w.model.posts) {
-		w.fail("the head is %d, and must be from %d to %d", head, w.model.position, w.model.position+uint64(w.model.posts))
+func decodeProposal(body []byte) *eventlog.Proposal {
+	p, err := eventlog.DecodeProposal(body)
+	if err != nil {
+		panic(err)
 	}
-	w.model.position, w.model.posts = head, 0
-	r, err := w.broker.Read(broker.ReadRequest{Patterns: patterns("$subscriptions,$quarantine")})
+	return p
+}
+
+// posts reports whether a proposal may have the broker post events of its own.
+func posts(body []byte) bool {
+	p := decodeProposal(body)
+	return p.Kind == eventlog.KindSubscription && len(p.Entries) > 0
+}
+
+// posted returns what the broker has posted that the model does not know of.
+func (w *world) posted() (list []post) {
+	r, err := w.broker.Read(broker.ReadRequest{Patterns: patterns("$subscriptions,$quarantine,$dlq.>")})
 	if err != nil {
 		w.fail("reading the broker's own topics: %v", err)
 	}
@@ -232,10 +252,12 @@ func (w *world) reconcile() {
 			w.fail("reading the broker's own topics: %v", err)
 		}
 		for i := range window.Deliveries {
-			w.model.hlc = max(w.model.hlc, w.decode(&window.Deliveries[i]).HLC())
+			if d := &window.Deliveries[i]; d.Position > w.model.position {
+				list = append(list, post{d.Position, w.decode(d).HLC()})
+			}
 		}
 		if window.CaughtUp {
-			return
+			return list
 		}
 	}
 }
