@@ -312,18 +312,22 @@ func (b *Broker) activate() error {
 // begin applies proposals before the apply loop runs.
 func (b *Broker) begin(group []*eventlog.Proposal) error {
 	b.stamp(group)
-	out, err := b.projector.Apply(group)
-	if err != nil {
-		return fmt.Errorf("broker: configuring: %w", err)
-	}
-	defer out.Batch.Close()
-	if err := b.store.Commit(out.Batch, func() {}); err != nil {
-		return fmt.Errorf("broker: configuring: %w", err)
-	}
-	for _, result := range out.Results {
-		if result.Err != nil {
-			return result.Err
+	for len(group) > 0 {
+		out, err := b.projector.Apply(group)
+		if err != nil {
+			return fmt.Errorf("broker: configuring: %w", err)
 		}
+		err = b.store.Commit(out.Batch, func() {})
+		out.Batch.Close()
+		if err != nil {
+			return fmt.Errorf("broker: configuring: %w", err)
+		}
+		for _, result := range out.Results {
+			if result.Err != nil {
+				return result.Err
+			}
+		}
+		group = group[out.Taken:]
 	}
 	return nil
 }

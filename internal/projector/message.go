@@ -203,6 +203,7 @@ func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) er
 	p.setMessageRow(store.MessageID, e.ID, store.MessageRow{
 		Content: e.Content, Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Topic: proposal.Topic, Position: v.Position, HLC: uint64(v.HLC),
 	})
+	p.keepOfTicket(e.ID, proposal.Topic, v.Position, m.Type, m.Ticket)
 	p.setMessageRow(store.MessageNonce, joined(m.From, m.Nonce), e.ID)
 	p.setMessageRow(store.MessageIdempotency, joined(m.From, m.Type, m.Idempotency), store.IdempotencyRow{Payload: m.Payload, ID: e.ID})
 	switch m.Type {

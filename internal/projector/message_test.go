@@ -314,13 +314,16 @@ func TestVerifyFindsBrokenMessages(t *testing.T) {
 		kind       store.MessageKind
 		key, value string
 	}{
-		"a nonce of nothing":      {store.MessageNonce, "a\x00b", `"msg_none"`},
-		"a key of nothing":        {store.MessageIdempotency, "a\x00b\x00c", `{"payload":"p","id":"msg_none"}`},
-		"a ticket of nothing":     {store.MessageTicket, "T9", `{"trace":"t","open":"msg_none"}`},
-		"an execution of nothing": {store.MessageExecution, "msg_none", `{}`},
-		"a message without event": {store.MessageID, "msg_x", `{"topic":"bus.main.ticket.orchestrator","position":"99"}`},
-		"a message without topic": {store.MessageID, "msg_x", `{"topic":"bus.main.none","position":"1"}`},
-		"a row that is no JSON":   {store.MessageTicket, "T9", `{`},
+		"a nonce of nothing":            {store.MessageNonce, "a\x00b", `"msg_none"`},
+		"a key of nothing":              {store.MessageIdempotency, "a\x00b\x00c", `{"payload":"p","id":"msg_none"}`},
+		"a ticket of nothing":           {store.MessageTicket, "T9", `{"trace":"t","open":"msg_none"}`},
+		"an execution of nothing":       {store.MessageExecution, "msg_none", `{}`},
+		"a message without event":       {store.MessageID, "msg_x", `{"topic":"bus.main.ticket.orchestrator","position":"99"}`},
+		"a message without topic":       {store.MessageID, "msg_x", `{"topic":"bus.main.none","position":"1"}`},
+		"a row that is no JSON":         {store.MessageTicket, "T9", `{`},
+		"a ticket's message of nothing": {store.MessageOfTicket, store.OfTicketKey("T1", 9), `{"id":"msg_none"}`},
+		"a ticket's message elsewhere":  {store.MessageOfTicket, store.OfTicketKey("T1", 9), `{"id":"` + messageID(1) + `","type":"ticket.open","topic":"bus.main.ticket.orchestrator"}`},
+		"a position that is none":       {store.MessageOfTicket, "T1\x009", `{}`},
 	} {
 		r := staffedRig(t)
 		r.do(opened(1).proposal(t))

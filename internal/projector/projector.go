@@ -32,8 +32,9 @@ import (
 // from api/ticket/registry.json. So all code of one level applies a log alike.
 //
 // Level 2 added the founding of a space, agents, ticket messages and catalogues,
-// subscriptions, and the entries of the audit trail.
-const FeatureLevel = 2
+// subscriptions, and the entries of the audit trail. Level 3 added a row for each
+// message of a ticket.
+const FeatureLevel = 3
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (
@@ -215,7 +216,7 @@ func scans(p *eventlog.Proposal) bool {
 		// group before it are not in the overlay.
 		return c.Policy.MinCompactionLag > 0
 	default:
-		return c.Op == eventlog.OpRetire || c.Op == eventlog.OpCompact
+		return c.Op == eventlog.OpRetire || c.Op == eventlog.OpCompact || c.Op == eventlog.OpConfigure
 	}
 }
 

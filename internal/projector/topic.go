@@ -94,8 +94,7 @@ func publicControl(c *eventlog.Control) eventlog.Control {
 func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 	switch c.Op {
 	case eventlog.OpConfigure:
-		p.configure(*c.Settings)
-		return nil, nil
+		return nil, p.configure(*c.Settings)
 	case eventlog.OpPutTopic:
 		return p.putTopic(c.Topic, *c.Policy), nil
 	case eventlog.OpDeleteTopic:
@@ -114,9 +113,11 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
 }
 
-func (p *Projector) configure(s eventlog.Settings) {
+func (p *Projector) configure(s eventlog.Settings) error {
+	before := p.settings.FeatureLevel
 	p.settings = s
 	p.batch.SetSettings(s)
+	return p.raised(before)
 }
 
 func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {

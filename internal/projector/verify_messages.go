@@ -25,6 +25,8 @@ func (v *verifier) messages() error {
 		if m.Kind == store.MessageID {
 			v.tally.Messages++
 			err = v.messageEvent(&m, topics)
+		} else if m.Kind == store.MessageOfTicket {
+			err = v.ofTicket(&m)
 		} else if id, err = namedBy(&m); err == nil {
 			var known bool
 			if known, err = v.in.HasMessage(id); err == nil && !known {
@@ -62,6 +64,9 @@ func namedBy(m *store.MessageAt) (id string, err error) {
 func (v *verifier) messageEvent(m *store.MessageAt, topics map[string]*verified) error {
 	var row store.MessageRow
 	if err := store.DecodeMessage(m.Kind, m.Value, &row); err != nil {
+		return err
+	}
+	if err := v.inTicket(m.Key, &row); err != nil {
 		return err
 	}
 	t := topics[row.Topic]

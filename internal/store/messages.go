@@ -16,6 +16,7 @@ const (
 	MessageIdempotency MessageKind = 'k' // from, type, key: see IdempotencyRow
 	MessageTicket      MessageKind = 't' // ticket: see TicketRow
 	MessageExecution   MessageKind = 'x' // id of an execute: see ExecutionRow
+	MessageOfTicket    MessageKind = 'o' // ticket, position: see OfTicketRow
 )
 
 // MessageRow is what is known of a message beside its event.
