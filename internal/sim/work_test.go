@@ -329,6 +329,15 @@ func (w *world) find(position uint64) *item {
 	return nil
 }
 
+func tokenAttempt(token string) int {
+	_, digits, _ := strings.Cut(token, ".")
+	attempt, err := strconv.Atoi(digits)
+	if err != nil {
+		panic(err)
+	}
+	return attempt
+}
+
 func tokenPosition(token string) uint64 {
 	digits, _, _ := strings.Cut(token, ".")
 	position, err := strconv.ParseUint(digits, 10, 64)
@@ -416,13 +425,18 @@ func (w *world) say(p *pull, d *deal, verb, token string) {
 		w.fail("%s: %s @%d: %v", p, verb, d.position, err)
 	}
 	must := d.token == token && d.out(now) && !d.perhaps
-	may := d.token == token && !d.settled() // nobody else has it, but it may have been taken back
+	guessed := tokenAttempt(token)
+	lost := guessed > d.attempts && guessed <= d.attempts+p.lost // may have been handed out, and nobody heard of it
+	may := (d.token == token || lost) && !d.settled()            // nobody else has it, but it may have been taken back
 	if must && !done[0] || !may && done[0] {
 		w.fail("%s: %s @%d with %s: settled %t; %+v at %d", p, verb, d.position, token, done[0], *d, now)
 	}
 	w.note("%s: %s @%d: %t", p, verb, d.position, done[0])
 	if !done[0] {
 		return
+	}
+	if lost {
+		d.token, d.attempts, d.ready = token, guessed, 0
 	}
 	switch verb {
 	case "ack":

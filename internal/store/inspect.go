@@ -151,6 +151,8 @@ func CheckTable(ctx context.Context, fsys vfs.FS, dir, name string) (damage *Dam
 type Inspector struct {
 	snapshot *pebble.Snapshot
 	leaves   *pebble.Iterator
+	unread   uint64      // the first leaf that could not be read last
+	leafErr  error       // why; nil: each could be read so far
 	seen     *seenFilter // nil until Remembered needs it
 }
 
@@ -349,67 +351,6 @@ func (in *Inspector) Garbage(each func(topic uint32, err error) error) error {
 		}
 		return binary.BigEndian.Uint32(key[1:]), nil
 	}, each)
-}
-
-// LeavesAt is an L row: the leaves from First on, 32 bytes each.
-type LeavesAt struct {
-	First  uint64
-	Leaves []byte
-}
-
-func decodeLeaves(key, value []byte) (l LeavesAt, err error) {
-	if len(key) != 1+8 {
-		return l, badKey("leaves", key)
-	}
-	l.First, l.Leaves = binary.BigEndian.Uint64(key[1:]), value
-	if len(value) == 0 || len(value)%32 != 0 {
-		return l, Damagedf("a row of audit leaves has %d bytes, which is no multiple of 32", len(value))
-	}
-	return l, nil
-}
-
-// EntriesAt is an l row.
-type EntriesAt struct {
-	First   uint64
-	Entries []byte
-}
-
-// Entries walks the l rows. A row is valid during the call.
-func (in *Inspector) Entries(each func(EntriesAt, error) error) error {
-	return walk(in, prefixEntries, func(key, value []byte) (e EntriesAt, err error) {
-		if len(key) != 1+8 {
-			return e, badKey("entries", key)
-		}
-		return EntriesAt{binary.BigEndian.Uint64(key[1:]), value}, nil
-	}, each)
-}
-
-// Leaves walks the L rows. A row is valid during the call.
-func (in *Inspector) Leaves(each func(LeavesAt, error) error) error {
-	return walk(in, prefixLeaves, decodeLeaves, each)
-}
-
-// Leaf returns one audit leaf. It is fast for indexes that ascend slowly.
-func (in *Inspector) Leaf(index uint64) (leaf [32]byte, ok bool, err error) {
-	if !in.leaves.Valid() || !covers(in.leaves, index) {
-		if !in.leaves.SeekLT(appendUint64Key(nil, prefixLeaves, index+1)) || !covers(in.leaves, index) {
-			if err := in.leaves.Error(); err != nil {
-				return leaf, false, readError(err)
-			}
-			return leaf, false, nil
-		}
-	}
-	l, err := decodeLeaves(in.leaves.Key(), in.leaves.Value())
-	if err != nil {
-		return leaf, false, nil // the walk over the leaves reports it
-	}
-	copy(leaf[:], l.Leaves[32*(index-l.First):])
-	return leaf, true, nil
-}
-
-func covers(it *pebble.Iterator, index uint64) bool {
-	l, err := decodeLeaves(it.Key(), it.Value())
-	return err == nil && index >= l.First && index-l.First < uint64(len(l.Leaves)/32)
 }
 
 // Unknown walks the keys that are none of the keyspace's.
