@@ -137,6 +137,17 @@ func (d *Dispatch) viewOf(e *projector.Applied) *view {
 	return gone
 }
 
+// asOfNow returns what has become of a topic, nil if it is gone. It is called with mu
+// held.
+func (d *Dispatch) asOfNow(t *store.Topic) *store.Topic {
+	if v := d.topics[t.Name]; v != nil {
+		if now := v.info.Load(); now.Number == t.Number {
+			return now
+		}
+	}
+	return nil
+}
+
 // update is called with mu held.
 func (d *Dispatch) update(t *store.Topic) {
 	v := d.topics[t.Name]

@@ -3,7 +3,6 @@
 package dispatch
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 
@@ -119,6 +118,9 @@ func (r *Reader) Release() {
 func (r *Reader) window(end uint64, caughtUp bool) Window {
 	r.cursor = max(r.cursor, end)
 	r.reached.Store(r.cursor)
+	if caughtUp {
+		r.merge.places = nil
+	}
 	w := Window{Cursor: r.at(r.cursor), CaughtUp: caughtUp}
 	if r.spec.Counted != nil {
 		r.count.Matched = uint64(len(r.out))
@@ -196,17 +198,14 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	d := r.d
 	var head uint64
 	var now int64
-	var topics []store.Topic
+	var topics []*store.Topic
 	var removed error
 	snapshot := d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		head, now = d.head, max(d.space.LogMillis, d.now())
-		removed = r.checkRemoved()
-		for v := range r.group.views {
-			if t := v.info.Load(); t.Last > r.cursor {
-				topics = append(topics, *t)
-			}
+		if removed = r.checkRemoved(); removed == nil {
+			topics = r.behind(limit.Events)
 		}
 	})
 	defer snapshot.Close()
@@ -221,7 +220,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	r.arena = arenas.Get().(*[]byte)
 	arena := (*r.arena)[:0]
 	scanned, bytes := 0, 0
-	end, done, err := walk(snapshot, topics, r.spec.View == ViewHistory, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
+	end, done, err := r.merge.step(snapshot, topics, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
 			return scanned < scannedMax
@@ -238,12 +237,27 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	if err != nil {
 		return Window{}, err
 	}
-	if done {
-		end = head
-	}
 	d.metrics.Reading.StoreReads.Inc()
 	d.metrics.Reading.StoreEvents.Add(float64(len(r.out)))
 	return r.window(end, done), nil
+}
+
+// behind returns the topics in which the reader is behind, or none while the places
+// of their next events are known. It is called with mu held.
+func (r *Reader) behind(expect int) (topics []*store.Topic) {
+	for len(r.merge.places) > 0 && r.merge.places[0].position <= r.cursor { // it has come further by the tail
+		r.merge.pass(1)
+	}
+	if len(r.merge.places) > 0 {
+		r.merge.renew(expect, r.d.asOfNow)
+		return nil
+	}
+	for v := range r.group.views {
+		if t := v.info.Load(); t.Last > r.cursor {
+			topics = append(topics, t)
+		}
+	}
+	return topics
 }
 
 // keep appends a stored event to the window.
@@ -256,101 +270,4 @@ func (r *Reader) keep(arena []byte, e *projector.Applied) []byte {
 	}
 	r.out = append(r.out, out)
 	return arena
-}
-
-// walk calls each with the stored events of the topics in (after, to], in the
-// order of their positions, until it returns false: with the winners of compacted
-// topics, and where all is asked for with what is kept of their history. It returns
-// the last position it stepped over, and whether it reached the end. Of several
-// topics it may stop early, after about expect events.
-func walk(v *store.View, topics []store.Topic, all bool, after, to uint64, expect int, each func(t *store.Topic, position uint64, row *store.EventRow) (more bool)) (end uint64, done bool, err error) {
-	end, done = after, true
-	step := func(t *store.Topic, position uint64, row *store.EventRow) bool {
-		end = position
-		done = each(t, position, row)
-		return done
-	}
-	switch len(topics) {
-	case 0:
-		return to, true, nil
-	case 1:
-		t := &topics[0]
-		if all {
-			err = v.AllEvents(t, after, to, func(position uint64, row store.EventRow, _ bool) (bool, error) {
-				return step(t, position, &row), nil
-			})
-			return end, done, err
-		}
-		err = v.Events(t.Number, max(after, t.RetiredTo), to, func(position uint64, row store.EventRow) (bool, error) {
-			return step(t, position, &row), nil
-		})
-		return end, done, err
-	}
-	found, complete, err := nextPositions(v, topics, all, after, to, max(expect, walkedMin))
-	if err != nil {
-		return end, false, err
-	}
-	for _, f := range found {
-		more, read := true, v.Event
-		if f.superseded {
-			read = v.HistoryEvent
-		}
-		_, err := read(f.topic.Number, f.position, func(row store.EventRow) error {
-			more = step(f.topic, f.position, &row)
-			return nil
-		})
-		if err != nil || !more {
-			return end, false, err
-		}
-	}
-	return end, complete, nil
-}
-
-// walkedMin is the least number of positions worth collecting from many topics
-// at once.
-const walkedMin = 256
-
-// place is where an event is.
-type place struct {
-	position   uint64
-	topic      *store.Topic
-	superseded bool // among what is kept of the topic's history
-}
-
-// nextPositions returns the lowest positions in (after, to] of several topics,
-// at most n of them, in order, and whether there are no more. It reads keys
-// only, and of each topic no more than can be among the lowest.
-func nextPositions(v *store.View, topics []store.Topic, all bool, after, to uint64, n int) (found []place, complete bool, err error) {
-	complete = true
-	bound := to // positions above it cannot be among the lowest n
-	trim := func() {
-		slices.SortFunc(found, func(a, b place) int { return cmp.Compare(a.position, b.position) })
-		if len(found) > n {
-			found, bound, complete = found[:n], found[n-1].position, false
-		}
-	}
-	for i := range topics {
-		t := &topics[i]
-		collect := func(superseded bool) func(uint64) bool {
-			more := n // one more than n shows that there are more
-			return func(position uint64) bool {
-				found = append(found, place{position, t, superseded})
-				more--
-				return more >= 0
-			}
-		}
-		if err := v.Positions(t.Number, max(after, t.RetiredTo), bound, collect(false)); err != nil {
-			return nil, false, err
-		}
-		if all && t.History > 0 {
-			if err := v.HistoryPositions(t.Number, max(after, t.HistoryFrom()), bound, collect(true)); err != nil {
-				return nil, false, err
-			}
-		}
-		if len(found) > 2*n {
-			trim()
-		}
-	}
-	trim()
-	return found, complete, nil
 }

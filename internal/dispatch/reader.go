@@ -84,6 +84,7 @@ type Reader struct {
 	spot   spot   // on ephemeral topics
 	sifted sifted // with a filter
 	count  Counts // of the window that is being taken
+	merge  merge  // of what is behind the tail
 
 	reached atomic.Uint64 // a copy of cursor that others may look at
 
@@ -99,7 +100,7 @@ type Reader struct {
 // cursor_unknown, cursor_invalid or view_invalid. A topic that does not exist
 // yet is an empty stream. The reader must be closed.
 func (d *Dispatch) Open(spec Spec) (*Reader, error) {
-	r := &Reader{d: d, spec: spec, sifted: sifted{epoch: -1}}
+	r := &Reader{d: d, spec: spec, sifted: sifted{epoch: -1}, merge: merge{all: spec.View == ViewHistory}}
 	name, exact := spec.Patterns[0].Exact()
 	if exact && len(spec.Patterns) == 1 {
 		r.topic = name

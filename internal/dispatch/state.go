@@ -18,7 +18,8 @@ import (
 type State struct {
 	d      *Dispatch
 	view   *store.View
-	topics []store.Topic
+	topics []*store.Topic
+	merge  merge
 	cursor uint64         // at which the state is exact
 	millis int64          // log time at which it is exact
 	filter *filter.Filter // nil: everything
@@ -50,7 +51,7 @@ func (d *Dispatch) OpenState(patterns []event.Pattern, f *filter.Filter) (*State
 			switch t := v.info.Load(); {
 			case t.Deleted:
 			case t.Policy.Compacts():
-				s.topics = append(s.topics, *t)
+				s.topics = append(s.topics, t)
 			case t.Policy.Ephemeral():
 				live = append(live, v)
 			}
@@ -130,7 +131,7 @@ func (s *State) read() (err error) {
 		v = evaluators.Get().(*evaluator)
 		defer v.release()
 	}
-	s.after, s.done, err = walk(s.view, s.topics, false, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
+	s.after, s.done, err = s.merge.step(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
 			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}

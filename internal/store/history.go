@@ -111,11 +111,8 @@ func allEvents(r pebble.Reader, t *Topic, after, to uint64, each func(uint64, Ev
 
 func positionOf(it *pebble.Iterator) uint64 { return binary.BigEndian.Uint64(it.Key()[5:]) }
 
-// HistoryPositions calls each with the positions of the superseded events of a
-// topic in (after, to], without reading them, until it returns false.
-func (v *View) HistoryPositions(topic uint32, after, to uint64, each func(position uint64) (more bool)) error {
-	return positions(v.snapshot, appendHistoryKey(nil, topic, after+1), appendHistoryKey(nil, topic, to+1), each)
-}
+// HistoryPositions is WinnerPositions of superseded events.
+func (v *View) HistoryPositions() (*Positions, error) { return v.positions(prefixHistory) }
 
 // Histories walks the H rows. A row is valid during the call.
 func (in *Inspector) Histories(each func(EventAt, error) error) error {
