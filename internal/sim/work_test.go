@@ -329,15 +329,6 @@ func (w *world) find(position uint64) *item {
 	return nil
 }
 
-func tokenAttempt(token string) int {
-	_, digits, _ := strings.Cut(token, ".")
-	attempt, err := strconv.Atoi(digits)
-	if err != nil {
-		panic(err)
-	}
-	return attempt
-}
-
 func tokenPosition(token string) uint64 {
 	digits, _, _ := strings.Cut(token, ".")
 	position, err := strconv.ParseUint(digits, 10, 64)
@@ -425,9 +416,8 @@ func (w *world) say(p *pull, d *deal, verb, token string) {
 		w.fail("%s: %s @%d: %v", p, verb, d.position, err)
 	}
 	must := d.token == token && d.out(now) && !d.perhaps
-	guessed := tokenAttempt(token)
-	lost := guessed > d.attempts && guessed <= d.attempts+p.lost // may have been handed out, and nobody heard of it
-	may := (d.token == token || lost) && !d.settled()            // nobody else has it, but it may have been taken back
+	lost := d.token != token && p.lost > 0            // it may be the token of a hand-out that nobody heard of
+	may := (d.token == token || lost) && !d.settled() // nobody else has it, but it may have been taken back
 	if must && !done[0] || !may && done[0] {
 		w.fail("%s: %s @%d with %s: settled %t; %+v at %d", p, verb, d.position, token, done[0], *d, now)
 	}
@@ -436,7 +426,7 @@ func (w *world) say(p *pull, d *deal, verb, token string) {
 		return
 	}
 	if lost {
-		d.token, d.attempts, d.ready = token, guessed, 0
+		d.token, d.ready = token, 0
 	}
 	switch verb {
 	case "ack":
