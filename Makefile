@@ -4,6 +4,7 @@
 ROUNDS ?= 300
 FOR ?= 60s
 SIZE ?= 1
+PARALLEL ?= 1
 FUZZTIME ?= 10s
 
 test: ; go test ./...
@@ -12,7 +13,7 @@ lint: ; .ci/lint
 fuzz: ; .ci/fuzz $(FUZZTIME)
 crash: ; go test ./internal/broker -run Crash -count=1 -timeout 30m -crash.rounds=$(ROUNDS)
 sim: ; go test ./internal/sim -run Simulation -count=1 -v -timeout 0 -sim.for=$(FOR)
-scale: ; go test ./internal/scale -count=1 -v -timeout 0 -scale=$(SIZE)
+scale: ; go test ./internal/scale -count=1 -v -timeout 0 -parallel=$(PARALLEL) -scale=$(SIZE)
 interop: ; interop/run
 bench: ; bench/run
 vuln: ; .ci/vuln

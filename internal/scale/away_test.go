@@ -20,6 +20,7 @@ const awaySlack = 64 << 20
 // They cost no memory, are cut in the end, and lose nothing: one that comes back
 // gets whatever it has not read.
 func TestScaleSlowReaders(t *testing.T) {
+	t.Parallel()
 	readers, events := times(t, 1000), times(t, 400_000)
 	p := start(t)
 	topic := func(int) string { return "slow" }
@@ -67,6 +68,7 @@ func TestScaleSlowReaders(t *testing.T) {
 // of readers that never come back and as durable subscriptions. Neither costs
 // memory, nor does it make a start take longer.
 func TestScaleAbandonedCursors(t *testing.T) {
+	t.Parallel()
 	n := times(t, 100_000)
 	const events = 1000
 	p := start(t)

@@ -21,6 +21,7 @@ const (
 // the longer they are idle, the broker still serves others, and each of them gets
 // what is published then.
 func TestScaleConnections(t *testing.T) {
+	t.Parallel()
 	n := times(t, 10_000)
 	p := start(t)
 	p.publish(func(int) string { return "idle" }, "before", 1)
@@ -62,6 +63,7 @@ func TestScaleConnections(t *testing.T) {
 // say, memory in their number, and no more; patterns find what they select, and
 // a start is ready as fast as ever.
 func TestScaleTopics(t *testing.T) {
+	t.Parallel()
 	n := times(t, 100_000)
 	const groups, topicBytes = 100, 4 << 10
 	p := start(t)

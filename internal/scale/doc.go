@@ -10,6 +10,6 @@
 //	make scale              at full size
 //	make scale SIZE=0.01    at a hundredth of it, to see that it works
 //
-// What they fail on is a wrong answer, memory that grows with what must not cost
-// any, and a start that is not ready in two seconds; the figures are in their log.
+// What they fail on is a wrong answer and memory that grows with what must not cost
+// any; the figures, as how soon a broker is ready, are in their log.
 package scale
