@@ -65,6 +65,8 @@ const (
 	// settleTime bounds how long the answer to a delivery waits to be stored. If it
 	// is not, the event comes again after its deadline.
 	settleTime = 30 * time.Second
+	// settleMin is from how many verdicts on the rest waits for another proposal.
+	settleMin = 256
 	// windowFirst is how much an endpoint gets at once before it has shown that it
 	// works; each success doubles that.
 	windowFirst = 4
@@ -96,10 +98,18 @@ type Engine struct {
 type endpoint struct {
 	number   uint32
 	window   int       // guarded by Engine.mu
-	out      int       // attempts under way; guarded by Engine.mu
+	out      int       // attempts whose outcome is not stored; guarded by Engine.mu
+	outcomes []settled // that nobody stores yet; guarded by Engine.mu
+	settling bool      // somebody stores outcomes; guarded by Engine.mu
 	busy     bool      // its next events are being looked for; guarded by Engine.mu
 	again    bool      // and then look once more; guarded by Engine.mu
 	nextSend time.Time // by the rate that it allows; owned by whoever set busy
+}
+
+// settled is what became of one attempt.
+type settled struct {
+	verdicts  []broker.WebhookVerdict
+	delivered bool
 }
 
 // New makes an engine.
@@ -250,7 +260,11 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 		return
 	}
 	if !consents {
-		e.launch(ctx, ep, lot, func(ctx context.Context) { e.handshake(ctx, &w, target) })
+		e.launch(ctx, ep, func(ctx context.Context) {
+			e.handshake(ctx, &w, target)
+			e.slots.give(lot, 1, e.wake)
+			e.done(ep, 1)
+		})
 		return
 	}
 	e.handOut(ctx, ep, lot, &w, target)
@@ -267,7 +281,7 @@ func (e *Engine) room(ep *endpoint, w *broker.Webhook) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w.Proven {
-		ep.window = max(ep.window, e.opt.HostAttempts)
+		ep.window = max(ep.window, e.windowMost())
 	} else if w.Failures > 0 {
 		ep.window = min(ep.window, windowFirst)
 	}
@@ -297,41 +311,51 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
 	for _, m := range messages {
-		e.launch(ctx, ep, lot, func(ctx context.Context) { e.deliver(ctx, ep, w, target, m) })
+		e.launch(ctx, ep, func(ctx context.Context) { e.deliver(ctx, ep, lot, w, target, m) })
 	}
 	if next >= 0 {
 		e.b.WebhookAgain(ep.number, next)
 	}
 }
 
-// launch runs an attempt, which has one slot of the lot.
-func (e *Engine) launch(ctx context.Context, ep *endpoint, lot lot, attempt func(context.Context)) {
+// launch runs an attempt, which ends with a call of done or settle.
+func (e *Engine) launch(ctx context.Context, ep *endpoint, attempt func(context.Context)) {
 	e.mu.Lock()
 	ep.out++
 	e.mu.Unlock()
-	e.running.Go(func() {
-		attempt(ctx)
-		e.slots.give(lot, 1, e.wake)
-		e.mu.Lock()
-		ep.out--
-		idle := ep.out == 0 && !ep.busy && time.Now().After(ep.nextSend)
-		if idle && e.endpoints[ep.number] == ep {
-			delete(e.endpoints, ep.number)
-		}
-		e.mu.Unlock()
-		e.b.WebhookAgain(ep.number, 0)
-	})
+	e.running.Go(func() { attempt(ctx) })
+}
+
+// done ends attempts.
+func (e *Engine) done(ep *endpoint, attempts int) {
+	e.mu.Lock()
+	ep.out -= attempts
+	idle := ep.out == 0 && !ep.busy && time.Now().After(ep.nextSend)
+	if idle && e.endpoints[ep.number] == ep {
+		delete(e.endpoints, ep.number)
+	}
+	e.mu.Unlock()
+	e.b.WebhookAgain(ep.number, 0)
 }
 
 func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 
-// deliver makes one attempt, and has what became of it stored.
-func (e *Engine) deliver(ctx context.Context, ep *endpoint, w *broker.Webhook, target *url.URL, m message) {
+// windowMost bounds what an endpoint has at once. There is as much again as it has
+// connections, because what became of an attempt takes a moment to be stored, in
+// which its connection can be of use.
+func (e *Engine) windowMost() int { return 2 * e.opt.HostAttempts }
+
+// deliver makes one attempt, and has what became of it stored. It gives its slot of
+// the lot back as soon as there is an answer.
+func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL, m message) {
 	began := time.Now()
 	o := e.send(ctx, w, target, m)
+	e.slots.give(lot, 1, e.wake)
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
-		return // the broker stops: it is sent again after its deadline
+		e.done(ep, 1) // the broker stops: it is sent again after its deadline
+		return
 	}
+	e.wake(ep.number)
 	e.metrics.Attempted(o.class, time.Since(began))
 	if o.disable != "" {
 		e.disable(ctx, w.Document.ID, o.disable)
@@ -345,18 +369,53 @@ func (e *Engine) deliver(ctx context.Context, ep *endpoint, w *broker.Webhook, t
 			v.Delay = max(e.delay(h.Attempt), o.hold)
 		}
 	}
-	// What is stored does not depend on whether the engine goes on.
-	settle, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
+	e.settle(ctx, ep, w.Document.ID, settled{verdicts, o.class == metrics.WebhookDelivered})
+}
+
+// settle has what became of an attempt stored: by whoever stores outcomes of the
+// endpoint just now, together with what else has come meanwhile, or at once.
+func (e *Engine) settle(ctx context.Context, ep *endpoint, id string, s settled) {
+	e.mu.Lock()
+	ep.outcomes = append(ep.outcomes, s)
+	if ep.settling {
+		e.mu.Unlock()
+		return
+	}
+	ep.settling = true
+	for len(ep.outcomes) > 0 {
+		n, verdicts := 0, 0
+		for ; n < len(ep.outcomes) && verdicts < settleMin; n++ {
+			verdicts += len(ep.outcomes[n].verdicts)
+		}
+		list := ep.outcomes[:n:n]
+		ep.outcomes = ep.outcomes[n:]
+		e.mu.Unlock()
+		e.store(ctx, ep, id, list)
+		e.mu.Lock()
+	}
+	ep.settling = false
+	e.mu.Unlock()
+}
+
+// store has what became of attempts stored, whether the engine goes on or not.
+func (e *Engine) store(ctx context.Context, ep *endpoint, id string, list []settled) {
+	defer e.done(ep, len(list))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	if err := e.b.SettleWebhook(settle, w.Document.ID, verdicts); err != nil {
+	var verdicts []broker.WebhookVerdict
+	delivered := false
+	for _, s := range list {
+		verdicts, delivered = append(verdicts, s.verdicts...), delivered || s.delivered
+	}
+	if err := e.b.SettleWebhook(ctx, id, verdicts); err != nil {
 		if event.AsError(err).Code != event.CodeSubscriptionUnknown {
-			e.log.Warn("what became of a delivery is not stored: it is sent again after its deadline", "subscription", w.Document.ID, "err", err)
+			e.log.Warn("what became of deliveries is not stored: they are sent again after their deadline", "subscription", id, "deliveries", len(list), "err", err)
 		}
 		return
 	}
-	if o.class == metrics.WebhookDelivered {
+	if delivered {
 		e.mu.Lock()
-		ep.window = min(2*ep.window, e.opt.HostAttempts)
+		ep.window = min(2*ep.window, e.windowMost())
 		e.mu.Unlock()
 	}
 }
