@@ -146,7 +146,7 @@ func (a *app) auditProof(cmd *cobra.Command, f *proofFlags) error {
 		if err != nil {
 			return err
 		}
-		if asked := f.position; cmd.Flags().Changed("position") && l.Position != asked || f.position == 0 && l.Index != f.leaf {
+		if asked := f.position; cmd.Flags().Changed("position") && !l.Places(asked) || f.position == 0 && l.Index != f.leaf {
 			return fmt.Errorf("the broker proved another entry: %d, of position %d", l.Index, l.Position)
 		}
 	}

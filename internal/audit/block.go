@@ -29,6 +29,7 @@ type parsedLine struct {
 	known         bool
 	content, body bool // it does not give its leaf, or its digest
 	hasBody       bool
+	needsBody     bool
 }
 
 const (
@@ -115,6 +116,8 @@ func parseOne(line []byte, whole bool, scratch *[]byte) (p parsedLine) {
 	}
 	p.index, p.leaf, p.chain, p.known, p.hasBody = l.Index, l.Leaf, l.Chain, l.Known, l.Body != nil
 	if l.Known {
+		// What an event was goes with it; what is said of anything else is kept for ever.
+		p.needsBody = l.Kind != KindEvent && l.Kind != KindExpiry
 		p.content = l.Entry.Leaf() != l.Leaf
 		p.body = !l.checkBody()
 	}

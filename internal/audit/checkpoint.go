@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,7 +69,8 @@ func OpenCheckpoint(signed []byte, keys Keys) (Checkpoint, error) {
 		return Checkpoint{}, err
 	}
 	for _, s := range n.Sigs {
-		if s.Name == c.Origin {
+		// One signature has one spelling, so that no byte of a checkpoint can be changed.
+		if _, err := base64.StdEncoding.Strict().DecodeString(s.Base64); err == nil && s.Name == c.Origin {
 			c.Note = bytes.Clone(signed)
 			return c, nil
 		}
@@ -117,8 +119,9 @@ func parseCheckpoint(text string) (c Checkpoint, err error) {
 	return c, nil
 }
 
-// SplitNotes splits signed notes that were written one behind the other. A torn
-// one at the end, which an interrupted write has left, is left out.
+// SplitNotes splits checkpoints that were written one behind the other. A torn one
+// that an interrupted write has left, at the end or with an empty line behind it, is
+// left out.
 func SplitNotes(b []byte) (notes [][]byte) {
 	for len(b) > 0 {
 		at := bytes.Index(b, []byte("\n\n"+signatureMark))
@@ -133,7 +136,11 @@ func SplitNotes(b []byte) (notes [][]byte) {
 			}
 			end += line + 1
 		}
-		notes = append(notes, b[:end:end])
+		start := 0
+		if torn := bytes.LastIndex(b[:at], []byte("\n\n")); torn >= 0 { // a checkpoint has no empty line within
+			start = torn + 2
+		}
+		notes = append(notes, b[start:end:end])
 		b = bytes.TrimLeft(b[end:], "\n")
 	}
 	return notes
@@ -202,6 +209,12 @@ func (s *Signer) Sign(c *Checkpoint) error {
 type Keys struct {
 	verifiers note.Verifiers
 	names     []string
+	texts     []string // their public forms
+}
+
+// has reports whether all of the others are among the keys.
+func (k Keys) has(others Keys) bool {
+	return !slices.ContainsFunc(others.texts, func(text string) bool { return !slices.Contains(k.texts, text) })
 }
 
 // Names are those of the keys.
@@ -211,7 +224,8 @@ func (k Keys) Names() []string { return k.names }
 func ParseKeys(text string) (Keys, error) {
 	var list []note.Verifier
 	var names []string
-	for _, line := range strings.Fields(text) {
+	texts := strings.Fields(text)
+	for _, line := range texts {
 		v, err := note.NewVerifier(line)
 		if err != nil {
 			return Keys{}, fmt.Errorf("audit: %.100q is no public key such as signalbox/k3f9x0ab+0f1e2d3c+A…: %w", line, err)
@@ -222,5 +236,5 @@ func ParseKeys(text string) (Keys, error) {
 	if len(list) == 0 {
 		return Keys{}, errors.New("audit: there is no public key")
 	}
-	return Keys{note.VerifierList(list...), names}, nil
+	return Keys{note.VerifierList(list...), names, texts}, nil
 }

@@ -65,6 +65,17 @@ type Entry struct {
 	Detail []byte
 }
 
+// Flags of an event's entry under which it got its position.
+const (
+	flagAccepted   = 1
+	flagSuperseded = 2
+)
+
+// Places reports whether the entry is that by which an event got the position.
+func (e *Entry) Places(position uint64) bool {
+	return e.Kind == KindEvent && (e.Flags == flagAccepted || e.Flags == flagSuperseded) && e.Position == position
+}
+
 // Detailed is an entry that says what it is about by itself.
 func Detailed(kind Kind, topic string, detail []byte) Entry {
 	return Entry{Kind: kind, Topic: topic, Digest: sha256.Sum256(detail), Detail: detail}

@@ -92,6 +92,9 @@ func parseStart(line []byte) (s Start, chain [32]byte, err error) {
 	if err := json.Unmarshal(line, &s); err != nil {
 		return s, chain, err
 	}
+	if again, err := AppendStart(nil, s); err != nil || !bytes.Equal(bytes.TrimSuffix(again, []byte{'\n'}), line) {
+		return s, chain, errors.New("it is not written as an export has it")
+	}
 	b, err := hex.DecodeString(s.Chain)
 	if err != nil || len(b) != 32 {
 		return s, chain, errors.New("it has no chain")
@@ -144,18 +147,21 @@ func (s *scanner) parseKnown(l *Line, kind []byte, scratch *[]byte) {
 	s.hash(&l.Digest, s.member("digest"))
 	var err error
 	if salt, ok := s.next("salt"); ok {
-		if l.Salt, err = hex.AppendDecode(nil, salt); err != nil {
+		l.Salt = make([]byte, len(salt)/2)
+		if len(salt)%2 != 0 || !decodeHex(l.Salt, salt) {
 			s.fail("salt")
 		}
 	}
 	if body, ok := s.next("body"); ok {
-		if *scratch, err = base64.StdEncoding.AppendDecode((*scratch)[:0], body); err != nil {
+		if *scratch, err = strictBase64.AppendDecode((*scratch)[:0], body); err != nil {
 			s.fail("body")
 		}
 		l.Body = *scratch
 		if l.Body == nil {
 			l.Body = []byte{}
 		}
+	} else if l.Salt != nil {
+		s.fail("body") // of which the salt is
 	}
 }
 
@@ -254,7 +260,33 @@ func (s *scanner) hash(dst *[32]byte, text []byte) {
 		s.fail("a hash")
 		return
 	}
-	if _, err := hex.Decode(dst[:], text); err != nil {
+	if !decodeHex(dst[:], text) {
 		s.fail("a hash")
 	}
 }
+
+// What a line says has one spelling, so that no byte of an export can be changed
+// unnoticed: neither capital digits nor bits that base64 has to spare.
+var strictBase64 = base64.StdEncoding.Strict()
+
+// decodeHex decodes hexadecimal digits that are no capitals.
+func decodeHex(dst, text []byte) bool {
+	var bad byte
+	for i := range dst {
+		high, low := hexDigits[text[2*i]], hexDigits[text[2*i+1]]
+		bad |= high | low
+		dst[i] = high<<4 | low
+	}
+	return bad < 16
+}
+
+// hexDigits are the values of the digits; 255 stands for what is none.
+var hexDigits = func() (values [256]byte) {
+	for i := range values {
+		values[i] = 255
+	}
+	for value, digit := range "0123456789abcdef" {
+		values[digit] = byte(value)
+	}
+	return values
+}()

@@ -83,6 +83,12 @@ func entryTampering(t *testing.T, tr *trail, sound [][]byte, i int) []tampered {
 		{"a line that is no JSON", audit.FoundLine, at, with(sound, i, append(sound[i][1:len(sound[i]):len(sound[i])], '\n'))},
 		{"repeated", audit.FoundOrder, at + 1, slices.Insert(slices.Clone(sound), i, sound[i])},
 	}
+	if l.Kind == audit.KindRefusal {
+		out = append(out, change(audit.FoundBody, func(l *audit.Line) { l.Body = nil }))
+	}
+	if at > 0 {
+		out = append(out, change(audit.FoundContent, func(l *audit.Line) { *l = audit.Line{Entry: audit.Entry{Index: l.Index}, Leaf: l.Leaf, Chain: l.Chain} }))
+	}
 	if l.Body != nil {
 		out = append(out, change(audit.FoundBody, func(l *audit.Line) { l.Body[3] ^= 1 }))
 	}

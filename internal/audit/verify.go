@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -71,7 +72,7 @@ func Verify(ctx context.Context, r io.Reader, o VerifyOptions) (Report, error) {
 	blocks := make(chan *block, 2*runtime.GOMAXPROCS(0))
 	failed := make(chan error, 1)
 	go func() { failed <- readBlocks(ctx, r, blocks) }()
-	bytes := uint64(0)
+	read := uint64(0)
 	for b := range blocks {
 		select {
 		case <-b.parsed:
@@ -81,9 +82,9 @@ func Verify(ctx context.Context, r io.Reader, o VerifyOptions) (Report, error) {
 		for i := range b.lines {
 			v.line(&b.lines[i])
 		}
-		bytes += uint64(len(b.text))
+		read += uint64(len(b.text))
 		if o.Progress != nil {
-			o.Progress(v.tree.Size(), bytes)
+			o.Progress(v.tree.Size(), read)
 		}
 	}
 	if err := <-failed; err != nil {
@@ -113,6 +114,7 @@ type verifier struct {
 	tree     Range
 	chain    [32]byte
 	adrift   bool // entries are missing, so that the tree is another one
+	knew     bool // an entry with its members was there, so that all later ones have them
 	lost     bool // the line before was none, so that its chain is not known
 }
 
@@ -152,12 +154,24 @@ func (v *verifier) start(line []byte) {
 	case v.begun:
 		v.found(FoundOrder, v.tree.Size(), "A first line is in the middle of the export.")
 		return
+	case s.From == 0 && chain != [32]byte{}:
+		v.found(FoundChain, 0, "An export from the beginning on begins with another chain: it is 32 zero bytes there.")
 	default:
 		v.tree, v.chain = tree, chain
+		v.claims(s.Keys)
 	}
 	v.begun = true
 	v.report.From = v.tree.Size()
 	v.compareAll()
+}
+
+// claims looks at the keys with which the broker says that it signs.
+func (v *verifier) claims(keys []string) {
+	for _, key := range keys {
+		if claimed, err := ParseKeys(key); err != nil || !v.options.Keys.has(claimed) {
+			v.found(FoundSignature, v.tree.Size(), "The export says that it is signed with %.100q, which is not trusted here.", key)
+		}
+	}
 }
 
 func (v *verifier) entry(p *parsedLine) {
@@ -175,6 +189,8 @@ func (v *verifier) entry(p *parsedLine) {
 	}
 	v.lost = false
 	switch {
+	case !p.known && v.knew:
+		v.found(FoundContent, p.index, "Of the entry only its leaf is there: its members were taken out, for those before it have them.")
 	case !p.known:
 		v.report.Unknown++
 	case p.content:
@@ -183,7 +199,10 @@ func (v *verifier) entry(p *parsedLine) {
 		v.found(FoundBody, p.index, "The body does not give the digest of the entry: salt or body was changed.")
 	case p.hasBody:
 		v.report.Bodies++
+	case p.needsBody:
+		v.found(FoundBody, p.index, "The body is missing: what an entry of this kind says is kept for ever.")
 	}
+	v.knew = v.knew || p.known
 	if v.adrift {
 		v.tree.size++
 		return
@@ -200,7 +219,10 @@ func (v *verifier) checkpoint(line []byte) {
 		return
 	}
 	c, err := OpenCheckpoint([]byte(l.Checkpoint), v.options.Keys)
+	again, fault := AppendCheckpoint(nil, []byte(l.Checkpoint))
 	switch {
+	case fault != nil || !bytes.Equal(bytes.TrimSuffix(again, []byte{'\n'}), line):
+		v.found(FoundLine, v.tree.Size(), "The line is not written as an export has it.")
 	case err != nil:
 		v.found(FoundSignature, v.tree.Size(), "The checkpoint that is here does not count: %v.", err)
 	case c.Size != v.tree.Size():

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 
 	"signalbox/event"
 	"signalbox/internal/audit"
@@ -128,10 +127,27 @@ func (b *Broker) AuditStart(ctx context.Context, from uint64) (s audit.Start, ch
 // it returns false. With bodies, those that still exist are filled in. What it
 // hands over is valid during the call; the chain is not filled in.
 func (b *Broker) AuditLines(ctx context.Context, from, to uint64, bodies bool, each func(*audit.Line) (more bool, err error)) error {
-	next := from
-	if from >= to {
-		return nil
+	more := true
+	for from < to && more {
+		end := min(to, from+auditPortion)
+		err := b.linesOf(ctx, from, end, bodies, func(l *audit.Line) (_ bool, err error) {
+			more, err = each(l)
+			return more, err
+		})
+		if err != nil {
+			return err
+		}
+		from = end
 	}
+	return nil
+}
+
+// auditPortion is how many entries are read from one state of the store, which keeps
+// the space of what is removed meanwhile: an export may take hours.
+const auditPortion = 10_000
+
+func (b *Broker) linesOf(ctx context.Context, from, to uint64, bodies bool, each func(*audit.Line) (more bool, err error)) error {
+	next := from
 	return b.store.LeafRows(from, true, func(row store.LeafRow) (bool, error) {
 		if row.First > next {
 			return false, store.Damagedf("audit leaf %d is missing", next)
@@ -217,7 +233,7 @@ func (b *Broker) entryOf(ctx context.Context, position uint64) (uint64, error) {
 	}
 	index, ok := uint64(0), false
 	err := b.AuditLines(ctx, low, high, false, func(l *audit.Line) (bool, error) {
-		ok = placing(l) && l.Position == position
+		ok = l.Places(position)
 		index = l.Index
 		return !ok, nil
 	})
@@ -230,14 +246,10 @@ func (b *Broker) entryOf(ctx context.Context, position uint64) (uint64, error) {
 // placed returns the first entry in [from, to) that gave an event a position.
 func (b *Broker) placed(ctx context.Context, from, to uint64) (index, position uint64, err error) {
 	err = b.AuditLines(ctx, from, to, false, func(l *audit.Line) (bool, error) {
-		if placing(l) {
+		if l.Places(l.Position) {
 			index, position = l.Index, l.Position
 		}
 		return position == 0, nil
 	})
 	return index, position, err
-}
-
-func placing(l *audit.Line) bool {
-	return l.Kind == audit.KindEvent && slices.Contains([]byte{projector.Accepted, projector.Superseded}, l.Flags)
 }
