@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -274,6 +275,63 @@ func TestCutLogIsNotBlessedByAStart(t *testing.T) {
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestOldCheckpointAddedAgainBlessesNothing: whoever can add to the file outside, and
+// cut the log, does not get it served by adding the checkpoint of its new end again. And
+// one that an interrupted write has left there is passed over.
+func TestOldCheckpointAddedAgainBlessesNothing(t *testing.T) {
+	base := t.TempDir()
+	dir, outside := filepath.Join(base, "data"), filepath.Join(base, "checkpoints.txt")
+	start := func(dir string, restored bool) error {
+		t.Helper()
+		b, err := onDisk(t, dir, outside, restored)
+		if err == nil {
+			fillOnDisk(t, b, fmt.Sprint(b.AuditSize()), 5)
+			err = b.Close()
+		}
+		return err
+	}
+	add := func(text string) {
+		t.Helper()
+		f, err := os.OpenFile(outside, os.O_WRONLY|os.O_APPEND, 0)
+		if err == nil {
+			_, err = f.WriteString(text)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := start(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	copyDir(t, dir, filepath.Join(base, "yesterday"))
+	first, err := os.ReadFile(outside)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := start(dir, false); err != nil {
+		t.Fatal(err)
+	}
+	add("signalbox/torn\n99\nAbC") // a write that a crash has interrupted
+	for range 2 {
+		if err := start(dir, false); err != nil {
+			t.Fatalf("behind a torn checkpoint: %v", err)
+		}
+	}
+	add(string(first))
+	if err := start(filepath.Join(base, "yesterday"), false); errorCode(err) != event.CodeStoreDamaged {
+		t.Errorf("a log that was cut is served beside an old checkpoint: %v", err)
+	}
+	if err := start(dir, false); err != nil {
+		t.Errorf("the whole log is not served beside an old checkpoint: %v", err)
+	}
+	if err := start(filepath.Join(base, "yesterday"), true); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(filepath.Join(base, "yesterday"), false); err != nil {
+		t.Errorf("after a restore on purpose the next start fails: %v", err)
 	}
 }
 

@@ -80,20 +80,23 @@ func openAuditor(b *Broker) (*auditor, error) {
 // auditKey returns the secret key of a data directory, and draws it first if there
 // is none.
 func auditKey(files vfs.FS, dir string) (string, error) {
-	name := files.PathJoin(dir, auditKeyFile)
-	f, err := files.Open(name)
-	if err == nil {
-		text, err := io.ReadAll(io.LimitReader(f, 4096))
-		return strings.TrimSpace(string(text)), errors.Join(err, f.Close())
-	}
+	secret, err := readAuditKey(files, dir)
 	if !errors.Is(err, fs.ErrNotExist) {
+		return secret, err
+	}
+	if secret, err = audit.GenerateKey("signalbox/" + newName(8)); err != nil {
 		return "", err
 	}
-	secret, err := audit.GenerateKey("signalbox/" + newName(8))
+	return secret, store.WriteKeyFile(files, files.PathJoin(dir, auditKeyFile), []byte(secret+"\n"))
+}
+
+func readAuditKey(files vfs.FS, dir string) (string, error) {
+	f, err := files.Open(files.PathJoin(dir, auditKeyFile))
 	if err != nil {
 		return "", err
 	}
-	return secret, store.WriteKeyFile(files, name, []byte(secret+"\n"))
+	text, err := io.ReadAll(io.LimitReader(f, 4096))
+	return strings.TrimSpace(string(text)), errors.Join(err, f.Close())
 }
 
 // advance notes what a commit has made durable.

@@ -44,8 +44,8 @@ const (
 	outsideRetryMax = time.Minute
 	// outsideLast is how long the end of the broker waits for the last checkpoint.
 	outsideLast = 3 * time.Second
-	// outsideTail is how much of the end of the file is looked at when it is opened.
-	outsideTail = 64 << 10
+	// outsidePiece is how much of the file is read at a time when it is opened.
+	outsidePiece = 1 << 20
 )
 
 // openOutside refuses to go on with a log that is not what the last checkpoint in
@@ -121,17 +121,21 @@ func (p *place) loop(ctx context.Context) {
 	}
 }
 
-// compare holds the log against the last checkpoint in the file.
+// compare holds the log against the checkpoints in the file: the last one, and that
+// which was signed last. They differ where somebody who can add to the file has added
+// an old one again, so that a log that was cut would fit.
 func (a *auditor) compare(name string) error {
-	text, err := readTail(name)
+	last, newest, err := readNotes(name)
 	if err != nil {
 		return fmt.Errorf("broker: reading the checkpoints in %s: %w", name, err)
 	}
-	notes := audit.SplitNotes(text)
-	if len(notes) == 0 {
+	if last == nil {
 		return nil
 	}
-	err = a.compareNote(name, notes[len(notes)-1])
+	err = a.compareNote(name, last)
+	if err == nil && !bytes.Equal(last, newest) {
+		err = a.compareNote(name, newest)
+	}
 	if err != nil && a.b.options.Restored {
 		a.b.logger.Warn("the log is not what the checkpoints outside say, which a restore explains", "file", name, "err", err)
 		return nil
@@ -142,7 +146,7 @@ func (a *auditor) compare(name string) error {
 func (a *auditor) compareNote(name string, signed []byte) error {
 	c, err := audit.OpenCheckpoint(signed, a.keys())
 	if err != nil {
-		return event.Errorf(event.CodeStoreDamaged, "The last checkpoint in %s does not belong to this data directory: %w. Find out whether the directory or its key was replaced; after a restore on purpose, start it once with --restored.", name, err)
+		return event.Errorf(event.CodeStoreDamaged, "A checkpoint in %s does not belong to this data directory: %w. Find out whether the directory or its key was replaced; after a restore on purpose, start it once with --restored.", name, err)
 	}
 	if size := a.trail.Load().size; size < c.Size {
 		return event.Errorf(event.CodeStoreDamaged, "The audit trail has %d entries, and a checkpoint in %s was signed over %d: the end of the log is missing. Restore a copy that has it, and find out who can write to the directory; after a restore of an older copy on purpose, start it once with --restored.", size, name, c.Size)
@@ -157,37 +161,71 @@ func (a *auditor) compareNote(name string, signed []byte) error {
 	return err
 }
 
-// readTail returns the notes at the end of a file.
-func readTail(name string) ([]byte, error) {
+// readNotes returns the last checkpoint in a file, and of those behind the last one of
+// another key that with the latest time. There may be years of them, so they are read in
+// pieces.
+func readNotes(name string) (last, newest []byte, err error) {
 	f, err := os.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(err, f.Close())
+	var origin string
+	var at time.Time
+	take := func(text []byte) {
+		for _, n := range audit.SplitNotes(text) {
+			c, err := audit.PeekCheckpoint(n)
+			last = bytes.Clone(n)
+			if err != nil || c.Origin != origin || !c.Time.Before(at) {
+				newest, origin, at = last, c.Origin, c.Time
+			}
+		}
 	}
-	from := max(0, info.Size()-outsideTail)
-	text, err := io.ReadAll(io.NewSectionReader(f, from, info.Size()-from))
-	if from > 0 { // begin with a whole one
-		_, text, _ = bytes.Cut(text, []byte(noteEnd))
+	piece, held := make([]byte, outsidePiece), 0
+	for err == nil {
+		var n int
+		n, err = f.Read(piece[held:])
+		held += n
+		whole := bytes.LastIndex(piece[:held], []byte(noteEnd))
+		if whole < 0 && held < len(piece) {
+			continue
+		}
+		if whole < 0 {
+			whole = held - len(noteEnd) // no checkpoint is as long
+		}
+		whole += len(noteEnd)
+		take(piece[:whole])
+		held = copy(piece, piece[whole:held])
 	}
-	return text, errors.Join(err, f.Close())
+	take(piece[:held])
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return last, newest, errors.Join(err, f.Close())
 }
 
 // noteEnd separates notes in a file: an empty line more than a note has within.
 const noteEnd = "\n\n\n"
 
-// appendNote adds a note to a file, durably.
+// appendNote adds a note to a file, durably. What an interrupted write has left before
+// it stays, for the file may take additions only.
 func appendNote(name string, note []byte) error {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(append(bytes.Clone(note), noteEnd[1:]...))
+	info, err := f.Stat()
+	if err == nil && info.Size() > 0 {
+		end := make([]byte, min(info.Size(), int64(len(noteEnd))))
+		if _, err = f.ReadAt(end, info.Size()-int64(len(end))); string(end) != noteEnd {
+			note = append([]byte(noteEnd), note...)
+		}
+	}
+	if err == nil {
+		_, err = f.Write(append(bytes.Clone(note), noteEnd[1:]...))
+	}
 	if err == nil {
 		err = f.Sync()
 	}

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"signalbox/internal/audit"
 	"signalbox/internal/store"
 )
@@ -20,6 +22,7 @@ type trailCheck struct {
 	tree     audit.Range
 	block    audit.Range // since the last complete node of level 1
 	expected []audit.Checkpoint
+	keys     *audit.Keys        // nil: they cannot be read
 	stored   []audit.Checkpoint // the next ones in the directory
 	ended    bool               // there are no more than these
 	proved   uint64
@@ -34,6 +37,9 @@ func newTrailCheck(v *verification, s *store.Store, kept []audit.Checkpoint) *tr
 	if err == nil {
 		c.nodes = nodes
 	} // what cannot be read is made again from the leaves
+	if keys, err := ownKeys(v.fs, v.dir); err == nil {
+		c.keys = &keys
+	}
 	return c
 }
 
@@ -78,8 +84,11 @@ func (c *trailCheck) next() bool {
 	c.ended = true
 	err := c.store.Checkpoints(c.tree.Size(), func(size uint64, signed []byte) (bool, error) {
 		p, err := audit.PeekCheckpoint(bytes.Clone(signed))
+		if err == nil && c.keys != nil && slices.Contains(c.keys.Names(), p.Origin) { // one of an earlier key nobody can check
+			_, err = audit.OpenCheckpoint(signed, *c.keys)
+		}
 		if err != nil || p.Size != size {
-			c.v.add(VerifyFinding{What: "checkpoint", Leaf: &size, Action: actionAudit, Explanation: fmt.Sprintf("The stored checkpoint over %d audit leaves is not one.", size)})
+			c.v.add(VerifyFinding{What: "checkpoint", Leaf: &size, Action: actionAudit, Explanation: fmt.Sprintf("The stored checkpoint over %d audit leaves is not one, or is not signed by %s.", size, p.Origin)})
 			return true, nil
 		}
 		c.stored = append(c.stored, p)
@@ -123,4 +132,17 @@ func (c *trailCheck) end() {
 			return
 		}
 	}
+}
+
+// ownKeys are the keys of a data directory. A copy may be without them.
+func ownKeys(files vfs.FS, dir string) (audit.Keys, error) {
+	secret, err := readAuditKey(files, dir)
+	if err != nil {
+		return audit.Keys{}, err
+	}
+	signer, err := audit.NewSigner(secret)
+	if err != nil {
+		return audit.Keys{}, err
+	}
+	return audit.ParseKeys(signer.Public())
 }
