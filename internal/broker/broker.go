@@ -66,6 +66,9 @@ type Options struct {
 	CheckSink func(sink string) error
 	// CleanEvery is how often retention is looked after. 0: 10 s.
 	CleanEvery time.Duration
+	// ReadEntryEvery is after what time a reader without a subscription that was given
+	// ticket messages has an entry in the audit trail, at the latest. 0: 10 s.
+	ReadEntryEvery time.Duration
 	// AuditInterval is how often a checkpoint of the audit trail is signed, while
 	// something is added to it. 0: 1 min; negative: only when one is asked for.
 	AuditInterval time.Duration
@@ -109,6 +112,9 @@ func (o *Options) fill() {
 	if o.CleanEvery == 0 {
 		o.CleanEvery = 10 * time.Second
 	}
+	if o.ReadEntryEvery == 0 {
+		o.ReadEntryEvery = 10 * time.Second
+	}
 	if o.AuditInterval == 0 {
 		o.AuditInterval = time.Minute
 	}
@@ -141,6 +147,7 @@ type Broker struct {
 
 	audit      *auditor
 	deliveries *deliveries
+	recipients *recipients
 	filters    compiled // of subscriptions
 	registry   atomic.Pointer[projector.Registry]
 	survey     survey
@@ -215,6 +222,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}
 	b.refusals, b.roster = newRefusals(b), newRoster(b)
+	b.recipients = newRecipients(b)
 	if err := b.configure(); err != nil {
 		return nil, err
 	}
@@ -247,6 +255,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	b.background.Go(b.cleanLoop)
 	b.background.Go(b.keeper)
 	b.background.Go(b.audit.loop)
+	b.background.Go(b.recipients.loop)
 	b.background.Go(b.matchLoop)
 	b.background.Go(b.sweepLoop)
 	b.background.Go(func() { b.disk.loop(b.stop) })

@@ -271,6 +271,7 @@ func matches(patterns []event.Pattern, topic string) bool {
 // Delivery is an event as it is delivered.
 type Delivery struct {
 	Position uint64 // 0: of an ephemeral topic
+	Message  bool   // a ticket message
 	// Frame is the event as an SSE block: an id line with the cursor, if it has a
 	// position, a data line with the event as JSON, and an empty line.
 	Frame []byte
@@ -328,7 +329,7 @@ func appendJSON(dst []byte, e *projector.Applied) []byte {
 // deliver builds a delivery in memory of its own.
 func deliver(at event.Cursor, e *projector.Applied) Delivery {
 	frame, json := appendFrame(make([]byte, 0, len(e.Members)+128), at, e)
-	out := Delivery{Position: e.Position, Frame: frame, json: json}
+	out := Delivery{Position: e.Position, Message: projector.TicketTopic(e.Topic), Frame: frame, json: json}
 	if e.Flags&store.EventFold != 0 {
 		out.raw = appendJSON(nil, e)
 	}

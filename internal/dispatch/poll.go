@@ -139,7 +139,7 @@ func (r *Reader) window(end uint64, caughtUp bool) Window {
 // shape builds a delivery with what is selected of another.
 func (r *Reader) shape(d *Delivery) Delivery {
 	frame := append(make([]byte, 0, len(d.Frame)), d.Frame[:d.json]...)
-	out := Delivery{Position: d.Position, json: len(frame)}
+	out := Delivery{Position: d.Position, Message: d.Message, json: len(frame)}
 	frame = r.spec.Select.AppendSelected(frame, d.JSON())
 	if event.NeedsLineFold(frame[out.json:]) {
 		out.raw = slices.Clone(frame[out.json:])
@@ -264,7 +264,7 @@ func (r *Reader) behind(expect int) (topics []*store.Topic) {
 func (r *Reader) keep(arena []byte, e *projector.Applied) []byte {
 	start := len(arena)
 	arena, json := appendFrame(arena, r.at(e.Position), e)
-	out := Delivery{Position: e.Position, Frame: arena[start:len(arena):len(arena)], json: json}
+	out := Delivery{Position: e.Position, Message: projector.TicketTopic(e.Topic), Frame: arena[start:len(arena):len(arena)], json: json}
 	if e.Flags&store.EventFold != 0 {
 		out.raw = appendJSON(nil, e)
 	}

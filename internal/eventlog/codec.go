@@ -47,6 +47,8 @@ func (p *Proposal) AppendBinary(dst []byte) []byte {
 	case KindSubscription:
 		dst = appendJSON(dst, p.Subscription)
 		dst = p.appendEntries(dst)
+	case KindReading:
+		dst = appendJSON(dst, p.Reading)
 	case KindRefusal:
 		dst = appendString(dst, p.RefusedCode)
 		dst = binary.AppendUvarint(dst, p.RefusedCount)
@@ -176,6 +178,10 @@ func DecodeProposal(b []byte) (*Proposal, error) {
 			return nil, ErrFormat
 		}
 		r.entries(p)
+	case KindReading:
+		if json.Unmarshal([]byte(r.string()), &p.Reading) != nil || p.Reading == nil {
+			return nil, ErrFormat
+		}
 	case KindRefusal:
 		p.RefusedCode = r.string()
 		p.RefusedCount = r.uvarint()

@@ -20,7 +20,7 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 	return rapid.Custom(func(t *rapid.T) *eventlog.Proposal {
 		p := &eventlog.Proposal{
 			Node: rapid.Uint32().Draw(t, "node"), Sequence: rapid.Uint64().Draw(t, "sequence"),
-			Kind:           eventlog.Kind(rapid.IntRange(1, 6).Draw(t, "kind")),
+			Kind:           eventlog.Kind(rapid.IntRange(1, 7).Draw(t, "kind")),
 			AdmittedMillis: rapid.Int64().Draw(t, "admitted"),
 			Principal:      rapid.String().Draw(t, "principal"), Topic: rapid.StringMatching(`[a-z.]{0,9}`).Draw(t, "topic"),
 		}
@@ -42,6 +42,8 @@ func proposals() *rapid.Generator[*eventlog.Proposal] {
 		case eventlog.KindSubscription:
 			p.Subscription = subscriptions().Draw(t, "subscription")
 			p.Entries = rapid.SliceOfN(entries(), 0, 2).Draw(t, "entries")
+		case eventlog.KindReading:
+			p.Reading = &eventlog.Reading{Door: rapid.String().Draw(t, "door"), Positions: "1-3,9", Messages: rapid.Uint64().Draw(t, "messages"), To: rapid.Uint64().Draw(t, "to")}
 		case eventlog.KindRefusal:
 			p.RefusedCode = rapid.String().Draw(t, "code")
 			p.RefusedCount = rapid.Uint64().Draw(t, "count")
@@ -256,6 +258,7 @@ func FuzzDecodeProposal(f *testing.F) {
 	for _, p := range []*eventlog.Proposal{
 		{Kind: eventlog.KindTick, Sequence: math.MaxUint64, AdmittedMillis: math.MinInt64},
 		{Kind: eventlog.KindRefusal, RefusedCode: "hlc_drift", RefusedCount: 3},
+		{Kind: eventlog.KindReading, Reading: &eventlog.Reading{Door: "sse", Topics: "bus.>", Positions: "5-9,12", Messages: 6, From: 4, To: 12}},
 		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpRetire, Topic: "a", RetireTo: 7}},
 		{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpConfigure, Settings: &eventlog.Settings{FeatureLevel: 1}}},
 		{Kind: eventlog.KindEvents, Topic: "a", Entries: []eventlog.Entry{{ID: "1", Source: "/s", Members: []byte(`"data":1}`), DataOffset: 7, DataLength: 1}}},

@@ -28,6 +28,7 @@ const (
 	KindProbe   Kind = 5 // nothing: proves that the write path works
 
 	KindSubscription Kind = 6 // a change of a durable subscription
+	KindReading      Kind = 7 // nothing: what a reader without a subscription was given, for the audit trail
 )
 
 // Proposal is what one caller submitted.
@@ -56,6 +57,9 @@ type Proposal struct {
 
 	// Of KindSubscription. What it adds to topics of the broker is in Entries.
 	Subscription *Subscription
+
+	// Of KindReading.
+	Reading *Reading
 
 	// Of KindRefusal: the code, and how many refusals this entry stands for.
 	RefusedCode  string
@@ -134,6 +138,17 @@ type SchemaFault struct {
 	Pointer string // into data, a JSON Pointer
 	Keyword string // of the schema; "": it cannot be checked
 	Text    string // what is wrong, to be read after "The data at …"
+}
+
+// Reading says which ticket messages a reader without a subscription was given.
+// One stands for whatever it was given within some time.
+type Reading struct {
+	Door      string `json:"door"`
+	Topics    string `json:"topics,omitempty"`    // the patterns that it reads; "": several readers' together
+	Positions string `json:"positions,omitempty"` // of the messages, such as 5-9,12; "": more than are listed
+	Messages  uint64 `json:"messages"`
+	From      uint64 `json:"from"` // the cursor before the first of them
+	To        uint64 `json:"to"`   // and that after the last
 }
 
 // Control is a logged change of what apply consults.

@@ -169,7 +169,7 @@ func (p *Projector) keep(t *topic, d *decision, position uint64, row *store.Even
 	}
 	t.Events++
 	t.Retained += uint64(len(row.Members))
-	if row.ExpiryMillis != 0 && !TicketTopic(t.Name) { // the expiry of a message ends its delivery only
+	if row.ExpiryMillis != 0 {
 		p.batch.SetTimer(store.Timer{DueMillis: row.ExpiryMillis, Topic: t.Number, Position: position, Kind: store.TimerExpire})
 	}
 	return replaces

@@ -15,14 +15,17 @@ import (
 // whatever a request did: positions are ranges such as "5-9,12".
 type deliveryDetail struct {
 	Op           string `json:"op"`
-	Subscription string `json:"subscription"`
+	Subscription string `json:"subscription,omitempty"`
 	Principal    string `json:"principal,omitempty"`
+	Door         string `json:"door,omitempty"` // of read, as what follows
+	Topics       string `json:"topics,omitempty"`
+	Messages     uint64 `json:"messages,omitempty"`
 	Handed       string `json:"handed,omitempty"`
 	Gone         string `json:"gone,omitempty"` // not stored any more when its turn came
 	Acked        string `json:"acked,omitempty"`
 	Nacked       string `json:"nacked,omitempty"`
 	Extended     string `json:"extended,omitempty"`
-	From         uint64 `json:"from,omitempty,string"` // of acknowledge and gap: the cursor before
+	From         uint64 `json:"from,omitempty,string"` // of acknowledge, gap and read: the cursor before
 	To           uint64 `json:"to,omitempty,string"`   // and after
 	Position     uint64 `json:"position,omitempty,string"`
 	Letter       uint64 `json:"letter,omitempty,string"` // where its dead letter is
@@ -34,16 +37,16 @@ type deliveryDetail struct {
 func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, d *Delivery, cursor uint64) {
 	op := proposal.Subscription
 	detail := deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}
-	var handed, acked, nacked, extended, gone ranges
+	var handed, acked, nacked, extended, gone Ranges
 	switch {
 	case d.Stale:
 		return
 	case op.Op == eventlog.SubscriptionHandOut:
 		for _, h := range d.Handed {
-			handed.add(h.Position)
+			handed.Add(h.Position)
 		}
 		for _, position := range op.HandOut.Gone {
-			gone.add(position)
+			gone.Add(position)
 		}
 	case op.Op == eventlog.SubscriptionSettle:
 		for i, settled := range d.Settled {
@@ -51,11 +54,11 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 			switch {
 			case !settled:
 			case verdict.Verdict == eventlog.VerdictAck:
-				acked.add(verdict.Position)
+				acked.Add(verdict.Position)
 			case verdict.Verdict == eventlog.VerdictExtend:
-				extended.add(verdict.Position)
+				extended.Add(verdict.Position)
 			default:
-				nacked.add(verdict.Position)
+				nacked.Add(verdict.Position)
 			}
 		}
 	case op.Op == eventlog.SubscriptionBury:
@@ -63,20 +66,33 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 	case s.Cursor != cursor: // acknowledge and gap
 		detail.From, detail.To = cursor, s.Cursor
 	}
-	detail.Handed, detail.Acked, detail.Nacked, detail.Extended, detail.Gone = handed.text(), acked.text(), nacked.text(), extended.text(), gone.text()
+	detail.Handed, detail.Acked, detail.Nacked, detail.Extended, detail.Gone = handed.Text(), acked.Text(), nacked.Text(), extended.Text(), gone.Text()
 	if detail == (deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}) {
 		return
 	}
 	p.chain(audit.Detailed(audit.KindDelivery, TopicSubscriptions, mustDetail(detail)))
 }
 
-// ranges writes positions down, neighbours as one range.
-type ranges struct {
+// opRead is what the entry of a reader without a subscription has in place of an
+// operation.
+const opRead = "read"
+
+// readingEntry notes what a reader without a subscription was given.
+func (p *Projector) readingEntry(proposal *eventlog.Proposal) {
+	r := proposal.Reading
+	p.chain(audit.Detailed(audit.KindDelivery, proposal.Topic, mustDetail(deliveryDetail{
+		Op: opRead, Principal: proposal.Principal, Door: r.Door, Topics: r.Topics, Messages: r.Messages, Handed: r.Positions, From: r.From, To: r.To,
+	})))
+}
+
+// Ranges writes positions down, neighbours as one range.
+type Ranges struct {
 	out         []byte
 	first, last uint64
 }
 
-func (r *ranges) add(position uint64) {
+// Add adds a position.
+func (r *Ranges) Add(position uint64) {
 	if r.first != 0 && position == r.last+1 {
 		r.last = position
 		return
@@ -85,7 +101,7 @@ func (r *ranges) add(position uint64) {
 	r.first, r.last = position, position
 }
 
-func (r *ranges) flush() {
+func (r *Ranges) flush() {
 	if r.first == 0 {
 		return
 	}
@@ -96,11 +112,15 @@ func (r *ranges) flush() {
 	if r.last > r.first {
 		r.out = strconv.AppendUint(append(r.out, '-'), r.last, 10)
 	}
+	r.first = 0
 }
 
-func (r *ranges) text() string {
+// Size is how many bytes the text has, but for the range that may grow.
+func (r *Ranges) Size() int { return len(r.out) }
+
+// Text returns what was added, such as 5-9,12.
+func (r *Ranges) Text() string {
 	r.flush()
-	r.first = 0
 	return string(r.out)
 }
 
@@ -127,7 +147,7 @@ func DeliveryPositions(detail []byte) (out [][2]uint64) {
 	if d.Position != 0 {
 		out = append(out, [2]uint64{d.Position, d.Position})
 	}
-	if d.To > d.From {
+	if d.To > d.From && d.Handed == "" { // else those are known one by one
 		out = append(out, [2]uint64{d.From + 1, d.To})
 	}
 	return out

@@ -212,7 +212,11 @@ func TestMessagesOutliveTheirExpiry(t *testing.T) {
 	p := opened(1).proposal(t)
 	p.Entries[0].ExpiryMillis = epoch + 1000
 	r.do(p)
+	leaves := r.projector.Space().Leaves
 	r.do(tick(epoch + (365 * 24 * time.Hour).Milliseconds()))
+	if n := r.projector.Space().Leaves; n != leaves+1 {
+		t.Errorf("the expiry has left %d entries in the audit trail", n-leaves)
+	}
 	info, _ := r.topic("bus.main.ticket.orchestrator")
 	if stored, err := r.store.Event(info.Number, 1, func(store.EventRow) error { return nil }); !stored || err != nil || info.Policy.Retention != nil {
 		t.Errorf("stored %v, %v; retention %v", stored, err, info.Policy.Retention)

@@ -33,7 +33,8 @@ import (
 //
 // Level 2 added the founding of a space, agents, ticket messages and catalogues,
 // subscriptions, and the entries of the audit trail. Level 3 added a row for each
-// message of a ticket.
+// message of a ticket, and entries of the audit trail for what readers were given
+// and for messages whose time is over.
 const FeatureLevel = 3
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
@@ -242,6 +243,9 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 		due, err := p.tick(proposal.AdmittedMillis)
 		out.Due = due
 		return Result{}, err
+	case eventlog.KindReading:
+		p.readingEntry(proposal)
+		return Result{}, nil
 	case eventlog.KindRefusal:
 		p.refusalEntry(proposal, proposal.Topic, proposal.RefusedCode)
 		return Result{}, nil

@@ -4,6 +4,7 @@ package web
 
 import (
 	"bufio"
+	"context"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -259,15 +260,23 @@ func (s *Server) writeProven(w http.ResponseWriter, r *http.Request, receipts []
 		if receipts[i].Position == 0 { // an ephemeral topic, of which nothing is kept
 			continue
 		}
-		proof, err := s.broker.ProvePosition(r.Context(), receipts[i].Position)
-		if err != nil {
+		var err error
+		if b, err = s.appendProof(r.Context(), b, receipts[i].Position); err != nil {
 			return err
 		}
-		b = append(appendJSON(append(b[:len(b)-1], `,"proof":`...), proof), '}')
 	}
 	if batch {
 		b = append(b, ']')
 	}
 	_, err := w.Write(append(b, '\n'))
 	return gone(err)
+}
+
+// appendProof adds the proof of an event's entry to the receipt at the end of b.
+func (s *Server) appendProof(ctx context.Context, b []byte, position uint64) ([]byte, error) {
+	proof, err := s.broker.ProvePosition(ctx, position)
+	if err != nil {
+		return nil, err
+	}
+	return append(appendJSON(append(b[:len(b)-1], `,"proof":`...), proof), '}'), nil
 }

@@ -43,8 +43,12 @@ func appendMessageReceipt(dst []byte, r *broker.MessageReceipt) []byte {
 }
 
 // postMessage reads the body as JSON whatever it says it is, as for policies.
-func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, q url.Values) error {
 	caller := identity.Anonymous()
+	ack := q.Get("ack")
+	if q.Has("ack") && ack != "durable" && ack != "proof" {
+		return event.Errorf(event.CodeParameterInvalid, "ack=%.20q is unknown for a message: use durable or proof.", ack).With("ack")
+	}
 	body, held, err := s.readBody(r, ticket.MaxMessageBytes)
 	defer s.held.give(held)
 	if err != nil {
@@ -56,6 +60,12 @@ func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, _ url.Value
 	if err != nil {
 		return err
 	}
+	answer := appendMessageReceipt(nil, &receipt)
+	if ack == "proof" {
+		if answer, err = s.appendProof(r.Context(), answer, receipt.Position); err != nil {
+			return err
+		}
+	}
 	w.Header().Set("Cache-Control", "no-store")
-	return s.whole(w, http.StatusOK, "application/json", append(appendMessageReceipt(nil, &receipt), '\n'))
+	return s.whole(w, http.StatusOK, "application/json", append(answer, '\n'))
 }

@@ -64,7 +64,7 @@ func table() []route {
 		{"GET", "/v1/subscriptions/{id}/dead-letters", []string{"after", "limit", "cause", "topic", "type", "filter"}, (*Server).listLetters},
 		{"POST", "/v1/subscriptions/{id}/redrive", nil, (*Server).redriveLetters},
 		{"POST", "/v1/subscriptions/{id}/discard", nil, (*Server).discardLetters},
-		{"POST", "/v1/messages", nil, (*Server).postMessage},
+		{"POST", "/v1/messages", []string{"ack"}, (*Server).postMessage},
 		{"GET", "/v1/agents", nil, (*Server).listAgents},
 		{"POST", "/v1/agents", nil, (*Server).changeAgents},
 		{"GET", "/v1/agents/{agent}", nil, (*Server).getAgent},

@@ -12,6 +12,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
+	"signalbox/internal/identity"
 )
 
 const (
@@ -77,6 +78,7 @@ type stream struct {
 	presence
 
 	attendance *broker.Attendance // nil while the stream is not announced
+	recipient  *broker.Recipient  // nil for the stream of a subscription, whose hand-outs are noted
 }
 
 // A reader that catches up reads from the store, which may block, and sends
@@ -138,6 +140,10 @@ func (st *stream) release() {
 		st.reader.Close()
 		st.reader = nil
 	}
+	if st.recipient != nil {
+		st.recipient.Gone()
+		st.recipient = nil
+	}
 	if st.attendance != nil {
 		st.attendance.Leave()
 		st.attendance = nil
@@ -148,13 +154,17 @@ func (st *stream) release() {
 	}
 }
 
-// announce shows on $presence that the stream is there, until it is released.
+// announce shows on $presence that the stream is there, until it is released, and
+// names it for the audit trail.
 func (st *stream) announce(door string) {
 	topics := make([]string, len(st.request.Patterns))
 	for i, p := range st.request.Patterns {
 		topics[i] = p.String()
 	}
 	st.attendance = st.s.broker.Announce(broker.Presence{Agent: st.agent, Door: door, Topics: topics, Remote: st.remote})
+	if st.attached == nil {
+		st.recipient = st.s.broker.Recipient(identity.Anonymous(), door, st.request.Patterns, true)
+	}
 }
 
 // follow sends what the reader has until the stream's life, the broker or the
@@ -291,6 +301,9 @@ func (st *stream) send(window *dispatch.Window, now time.Time) error {
 		st.door.Deliveries.Add(float64(n))
 		st.door.Bytes.Add(float64(size))
 		st.s.delivered(st.from, st.door, window.Deliveries)
+		if st.recipient != nil {
+			st.recipient.Given(window)
+		}
 		st.sent, st.written = max(st.sent, lastPosition(window.Deliveries)), now
 	}
 	switch {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
@@ -117,6 +118,8 @@ type page struct {
 	cursor event.Cursor
 	synced bool         // everything durable up to cursor is in
 	reset  *event.Error // events were lost before these, and the caller chose to go on
+
+	recipient *broker.Recipient
 }
 
 // poll answers with a batch, at once or when something comes within the wait.
@@ -134,7 +137,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 	present := presence{door: door}
 	present.be(door.CatchingUp)
 	defer present.be(nil)
-	pg := &page{reader: reader, body: []byte{'['}, reset: reset}
+	pg := &page{reader: reader, body: []byte{'['}, reset: reset, recipient: s.broker.Recipient(identity.Anonymous(), "poll", p.request.Patterns, false)}
 	defer func() {
 		s.held.give(pg.held)
 		if pg.reader != nil {
@@ -222,6 +225,7 @@ func (s *Server) fill(pg *page, p *reading) error {
 		pg.count++
 	}
 	s.delivered(p.from, s.metrics.Reading.Door(metrics.Poll), window.Deliveries)
+	pg.recipient.Given(&window)
 	pg.cursor, pg.synced = window.Cursor, window.CaughtUp
 	return nil
 }
