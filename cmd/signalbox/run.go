@@ -42,6 +42,9 @@ type app struct {
 	ca     string
 	format string
 	json   bool
+	// as and agentKey are who calls, and the file of its key.
+	as       string
+	agentKey string
 	// started is set once a command's own work began.
 	started bool
 }
@@ -87,7 +90,7 @@ func (a *app) root() *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "the same as --format json: one JSON object per line")
 	for _, c := range []*cobra.Command{
 		a.serveCommand(), a.demoCommand(), a.publishCommand(), a.followCommand(), a.stateCommand(), a.digestCommand(),
-		a.filterCommand(), a.topicCommand(), a.subscriptionCommand(), a.webhookCommand(), a.presenceCommand(), a.agentCommand(), a.topCommand(), a.auditCommand(), a.verifyCommand(), a.backupCommand(), a.restoreCommand(), a.compactCommand(), a.doctorCommand(), a.healthCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
+		a.filterCommand(), a.topicCommand(), a.subscriptionCommand(), a.webhookCommand(), a.presenceCommand(), a.agentCommand(), a.orchestratorCommand(), a.gateCommand(), a.topCommand(), a.auditCommand(), a.verifyCommand(), a.backupCommand(), a.restoreCommand(), a.compactCommand(), a.doctorCommand(), a.healthCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
 	} {
 		root.AddCommand(c)
 	}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticketclient
+
+import (
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"signalbox/client"
+	"signalbox/event"
+	"signalbox/ticket"
+)
+
+const (
+	// subscriptionLife ends the subscription of an agent that never comes back.
+	subscriptionLife = event.Duration(30 * 24 * time.Hour)
+	// againMin and againMax are between the attempts of what has failed.
+	againMin = time.Second
+	againMax = time.Minute
+)
+
+// AgentOptions says who a domain agent is and what it does.
+type AgentOptions struct {
+	// Name and Key are those under which the agent is registered; the registry has
+	// its domains.
+	Name string
+	Key  ed25519.PrivateKey
+	// Store keeps what the agent took on and what it answered. [client.OpenLedgerFile]
+	// is the usual one. It belongs to one agent, and to one process at a time.
+	Store client.LedgerStore
+
+	// Plan says how the agent would do what is asked for. It must change nothing.
+	// Hash, number, slice and revision are filled in.
+	Plan func(context.Context, *PlanRequest) (*Proposal, error)
+	// Execute, Rollback and Verify carry out the three modes of an execute, each for
+	// one at most once that ends without an error; one that is nil is answered with
+	// the outcome refused. See [Steps] for one that goes step by step, and
+	// [Execution.Uncertain] for what follows a crash. After an error it is called
+	// again, until the execute's complete_by has passed; then the agent escalates.
+	Execute, Rollback, Verify func(context.Context, *Execution) (*Report, error)
+
+	// Concurrency is how many executes run at one time; 0 means 1.
+	Concurrency int
+	// Capabilities are verbs, for the heartbeat. Accepts is the range of versions of
+	// the protocol that the agent understands; "" is that of this package.
+	Capabilities []string
+	Accepts      string
+	// HeartbeatEvery is 10 s if it is 0.
+	HeartbeatEvery time.Duration
+	// OnError is told of what failed and is tried again, and of what the broker
+	// refused. It is for logs; nil is fine.
+	OnError func(error)
+}
+
+// RefuseError is returned by a function of an agent that will not do what it is
+// asked for, now or later: a request for a plan is escalated, and an execute has
+// the outcome refused.
+type RefuseError struct {
+	Code   string // such as target_unknown
+	Reason string
+}
+
+func (e *RefuseError) Error() string { return e.Code + ": " + e.Reason }
+
+// Agent is a domain agent.
+type Agent struct {
+	o       AgentOptions
+	c       *client.Client
+	sender  *Sender
+	book    *book
+	keys    *keyring
+	beats   *beats
+	domains []string
+	slots   chan struct{} // one token for each execute that runs
+	running sync.WaitGroup
+}
+
+// OpenAgent opens a domain agent and loads what its store holds. It does not
+// connect; Run does.
+func OpenAgent(ctx context.Context, c *client.Client, o AgentOptions) (*Agent, error) {
+	if o.Store == nil || o.Plan == nil {
+		return nil, errors.New("ticketclient: a domain agent needs a store and a function that plans")
+	}
+	if o.OnError == nil {
+		o.OnError = func(error) {}
+	}
+	b, err := openBook(ctx, o.Store)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{o: o, c: c, sender: NewSender(c, o.Name, o.Key), book: b, keys: newKeyring(c), slots: make(chan struct{}, max(1, o.Concurrency))}
+	a.beats = newBeats(a.sender, o.HeartbeatEvery, o.Accepts, o.Capabilities, cap(a.slots), o.OnError)
+	return a, nil
+}
+
+// Run works until ctx ends, or the broker refuses the agent for good. What it was
+// at is taken up again by the next Run.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer a.running.Wait()
+	defer stop()
+	id, err := a.subscribe(ctx)
+	if err != nil {
+		return err
+	}
+	a.running.Go(func() { a.beats.run(ctx, a.domains) })
+	if err := a.resume(ctx); err != nil {
+		return err
+	}
+	// Twice as many are taken as can run: requests for plans do not wait for work.
+	work := client.WorkOptions{Concurrency: 2 * cap(a.slots), OnError: a.o.OnError}
+	err = a.c.Work(ctx, id, work, func(handling context.Context, h client.Handed) error { return a.take(handling, ctx, h) })
+	if refusedAs(err, event.CodeSubscriptionUnknown) {
+		return errors.Join(err, a.book.subscribed(context.WithoutCancel(ctx), "")) // the next Run makes another
+	}
+	return err
+}
+
+// subscribe finds the agent's subscription, or makes it. What was sent before there
+// was one and has not expired is delivered.
+func (a *Agent) subscribe(ctx context.Context) (string, error) {
+	me, err := a.c.Agent(ctx, a.o.Name)
+	if err != nil {
+		return "", err
+	}
+	registry, err := a.c.Agents(ctx)
+	if err != nil {
+		return "", err
+	}
+	a.domains = me.Domains
+	if id := a.book.subscription; id != "" {
+		_, err := a.c.Subscription(ctx, id)
+		if !refusedAs(err, event.CodeSubscriptionUnknown) {
+			return id, err
+		}
+	}
+	var topics []string
+	for _, domain := range me.Domains {
+		for _, family := range []string{"plan", "execute"} {
+			topics = append(topics, ticket.TopicRoot+"."+registry.Space+"."+family+"."+domain)
+		}
+	}
+	if len(topics) == 0 {
+		return "", fmt.Errorf("ticketclient: the agent %q has no domain", a.o.Name)
+	}
+	document := client.NewSubscription(event.KindPull, topics...)
+	document.Types = []string{ticket.EventType + ticket.TypePlanRequest, ticket.EventType + ticket.TypeExecute}
+	document.Config.Start, document.Config.ExpiresAfter = "earliest", subscriptionLife
+	made, err := a.c.CreateSubscription(ctx, document)
+	if err != nil {
+		return "", err
+	}
+	return made.ID, a.book.subscribed(ctx, made.ID)
+}
+
+// take takes one message. It is acknowledged when take returns nil: a request for a
+// plan once its answer is stored and sent, an execute once it is stored. For
+// acknowledged is what the protocol calls delivered, and the work may take longer
+// than the time in which it has to be.
+func (a *Agent) take(ctx, life context.Context, h client.Handed) error {
+	m, err := DecodeMessage(h.Event.Data())
+	if err != nil {
+		return &client.RejectError{Reason: err.Error()}
+	}
+	if err := a.keys.check(ctx, m, ticket.RoleOrchestrator); err != nil {
+		return err
+	}
+	switch m.Type {
+	case ticket.TypePlanRequest:
+		return a.plan(ctx, m)
+	case ticket.TypeExecute:
+		return a.begin(ctx, life, m)
+	}
+	return nil // the subscription asks for no other
+}
+
+// plan answers a request for a plan.
+func (a *Agent) plan(ctx context.Context, m *Message) error {
+	if job := a.book.job(m.ID); job != nil {
+		return a.send(ctx, job)
+	}
+	request := m.Payload.(*PlanRequest)
+	due, err := m.Due(0)
+	if err != nil {
+		return err
+	}
+	working, stop := context.WithDeadline(ctx, due)
+	defer stop()
+	proposal, err := a.o.Plan(working, request)
+	var draft ticket.Draft
+	refused := (*RefuseError)(nil)
+	switch {
+	case errors.As(err, &refused):
+		draft = escalate(m, refused.Code, refused.Reason)
+	case err != nil:
+		return fmt.Errorf("plan %s of %s: %w", request.SliceID, m.TicketID, err)
+	default:
+		if draft, err = propose(m, request, *proposal); err != nil {
+			return err
+		}
+	}
+	return a.answer(ctx, m, draft)
+}
+
+// propose fills in what follows from the request and the steps.
+func propose(m *Message, request *PlanRequest, p Proposal) (ticket.Draft, error) {
+	p.SliceID, p.Revision = request.SliceID, request.Revision
+	p.Steps, p.Rollback = slices.Clone(p.Steps), slices.Clone(p.Rollback)
+	for i := range p.Steps {
+		s := &p.Steps[i]
+		s.N, s.Params = i+1, params(s.Params)
+		if s.Reversible == nil {
+			reversible := len(p.Rollback) > 0
+			s.Reversible = &reversible
+		}
+	}
+	for i := range p.Rollback {
+		p.Rollback[i].N, p.Rollback[i].Params = i+1, params(p.Rollback[i].Params)
+	}
+	var err error
+	if p.SliceHash, err = p.Slice().Hash(); err != nil {
+		return ticket.Draft{}, err
+	}
+	return Answer(&m.Header, ticket.TypeProposal, m.To, "proposal/"+m.ID, &p), nil
+}
+
+func escalate(m *Message, code, reason string) ticket.Draft {
+	return Answer(&m.Header, ticket.TypeEscalation, ticket.RoleOrchestrator, "escalation/"+m.ID, &Escalation{
+		ReasonCode: code, Severity: "warning", Refs: []string{m.ID}, ContextRef: m.ID, Asks: []string{reason},
+	})
+}
+
+// answer stores what the agent has to say about a message, and then says it.
+func (a *Agent) answer(ctx context.Context, m *Message, d ticket.Draft) error {
+	signed, err := a.sender.Sign(d)
+	if err != nil {
+		return err
+	}
+	job, err := a.book.said(context.WithoutCancel(ctx), m.ID, signed)
+	if err != nil {
+		return err
+	}
+	return a.send(ctx, job)
+}
+
+// send says what is stored, unless that was done. What the broker refuses for good
+// is not said again.
+func (a *Agent) send(ctx context.Context, j *job) error {
+	if j.sent {
+		return nil
+	}
+	if _, err := a.sender.Resend(ctx, j.answer); err != nil {
+		if retryable(err) {
+			return err
+		}
+		a.o.OnError(fmt.Errorf("the broker refuses the answer to %s: %w", j.id, err))
+	}
+	return a.book.sent(context.WithoutCancel(ctx), j.id)
+}

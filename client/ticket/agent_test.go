@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticketclient_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	ticketclient "signalbox/client/ticket"
+	"signalbox/internal/tickettest"
+	"signalbox/ticket"
+)
+
+// approve brings a ticket of tier 1 to where it may be executed, and has it executed.
+func (s *space) approve(id string) (execute ticket.Header, payload *ticketclient.Execute) {
+	s.t.Helper()
+	open := s.open(id)
+	s.ask(open, "network")
+	p := s.said("net", ticket.TypeProposal, 1)
+	proposal := p.Payload.(*ticketclient.Proposal)
+	plan := ticket.Plan{TicketID: id, PlanID: "p1", Revision: 1, Tier: 1, PolicyVersion: "1.0.0", Slices: []ticket.PlanSlice{{ID: "s1", Hash: proposal.SliceHash}}}
+	hash, err := plan.Hash()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	now := p.Time.UTC()
+	planned := s.send("orch", ticketclient.Answer(&p.Header, ticket.TypePlan, "network", "", &ticketclient.Plan{
+		PlanID: "p1", Revision: 1, PlanHash: hash, PolicyVersion: "1.0.0", Slices: plan.Slices, Tier: 1, TierReason: "a small change", Slice: proposal.Freeze(),
+		Window: ticketclient.Window{Start: now, End: now.AddDate(0, 0, 1)},
+	}))
+	tier := 1
+	s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeState, "intake", "", &ticketclient.State{From: "PLANNED", To: "APPROVED", ReasonCode: "tier_low", Cause: []string{planned}, Tier: &tier}))
+	payload = &ticketclient.Execute{
+		PlanID: "p1", PlanHash: hash, SliceID: "s1", Mode: ticketclient.ModeApply, Steps: proposal.Freeze().Steps,
+		LeaseID: "l1", LeaseScope: ticketclient.LeaseScope{Plan: "p1", Target: "fw/1"},
+	}
+	execute = p.Header
+	execute.ID = s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeExecute, "network", "do-s1", payload))
+	return execute, payload
+}
+
+// TestAgentAnswersForItself: ids, hash, cause and trace of what an agent says are
+// filled in, so that the broker takes it, and its heartbeats come.
+func TestAgentAnswersForItself(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), nil)
+	execute, _ := s.approve("INC-1")
+	result := s.said("net", ticket.TypeResult, 1)
+	r := result.Payload.(*ticketclient.Result)
+	if result.CausationID != execute.ID || r.Outcome != ticketclient.OutcomeSuccess || len(r.Steps) != 1 || r.Steps[0].Status != "done" || r.Steps[0].EvidenceRef != "log:1" || !slices.Equal(r.Changed, []string{"fw/1"}) {
+		t.Errorf("the result is %+v, which answers %s", r, result.CausationID)
+	}
+	beat := s.said("net", ticket.TypeHeartbeat, 2).Payload.(*ticketclient.Heartbeat)
+	if beat.Seq != 2 || !slices.Equal(beat.Domains, []string{"network"}) {
+		t.Errorf("a heartbeat is %+v", beat)
+	}
+}
+
+// TestAgentActsOnce: an agent that dies in the middle is told so when it begins again,
+// and one that has answered does not act again, though the request comes once more.
+func TestAgentActsOnce(t *testing.T) {
+	s, dir := newSpace(t), t.TempDir()
+	var acts, uncertain atomic.Int32
+	began := make(chan struct{})
+	dying := s.work(dir, func(o *ticketclient.AgentOptions) {
+		o.Execute = func(ctx context.Context, x *ticketclient.Execution) (*ticketclient.Report, error) {
+			acts.Add(1)
+			close(began)
+			<-ctx.Done() // it dies while it acts
+			return nil, ctx.Err()
+		}
+	})
+	execute, payload := s.approve("INC-1")
+	<-began
+	dying.stop()
+
+	again := func(o *ticketclient.AgentOptions) {
+		o.Execute = func(_ context.Context, x *ticketclient.Execution) (*ticketclient.Report, error) {
+			if x.Uncertain {
+				uncertain.Add(1)
+			}
+			acts.Add(1)
+			return &ticketclient.Report{Outcome: ticketclient.OutcomeSuccess, Verification: ticketclient.Verification{Passed: true}}, nil
+		}
+	}
+	s.work(dir, again).stopAfter(func() { s.said("net", ticket.TypeResult, 1) })
+	if acts.Load() != 2 || uncertain.Load() != 1 {
+		t.Errorf("it acted %d times, of which it was told of an earlier attempt %d times", acts.Load(), uncertain.Load())
+	}
+
+	// The same request under another id has the stored result, and never comes.
+	m, err := ticketclient.NewSender(s.c, "orch", tickettest.Key("orch")).Sign(ticketclient.Answer(&ticket.Header{
+		ID: execute.CausationID, TicketID: execute.TicketID, TraceID: execute.TraceID,
+	}, ticket.TypeExecute, "network", "do-s1", payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt, err := s.c.PostMessage(t.Context(), m.Bytes())
+	if err != nil || receipt.First != execute.ID || receipt.Result == nil {
+		t.Fatalf("a repeated execute: %+v, %v", receipt, err)
+	}
+	s.work(dir, again).stopAfter(func() { s.said("net", ticket.TypeHeartbeat, 3) })
+	if acts.Load() != 2 {
+		t.Errorf("it acted %d times", acts.Load())
+	}
+}
+
+func (a *agent) stopAfter(what func()) { what(); a.stop() }
+
+// TestAgentRefuses: what an agent will not do is said, and not left to a deadline.
+func TestAgentRefuses(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(_ context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			return nil, &ticketclient.RefuseError{Code: "target_unknown", Reason: "There is no " + r.Targets[0] + "."}
+		}
+	})
+	asked := s.ask(s.open("INC-1"), "network")
+	m := s.said("net", ticket.TypeEscalation, 1)
+	if e := m.Payload.(*ticketclient.Escalation); m.CausationID != asked.ID || e.ReasonCode != "target_unknown" || !slices.Equal(e.Asks, []string{"There is no fw/1."}) {
+		t.Errorf("the escalation is %+v", e)
+	}
+}
+
+// TestStepsStopAtTheFirstThatFails, and say how far they came, in the words of each
+// mode.
+func TestStepsStopAtTheFirstThatFails(t *testing.T) {
+	x := &ticketclient.Execution{Execute: ticketclient.Execute{Steps: []ticketclient.Step{{N: 1, Target: "a"}, {N: 2, Target: "b"}, {N: 3, Target: "a"}}}, ID: "m"}
+	for _, c := range []struct {
+		mode    string
+		fails   int
+		outcome string
+		steps   int
+		changed int
+	}{
+		{ticketclient.ModeApply, 0, ticketclient.OutcomeSuccess, 3, 2}, {ticketclient.ModeApply, 2, ticketclient.OutcomePartial, 2, 1},
+		{ticketclient.ModeApply, 1, ticketclient.OutcomeFailed, 1, 0}, {ticketclient.ModeRollback, 0, ticketclient.OutcomeRolledBack, 3, 2},
+		{ticketclient.ModeRollback, 3, ticketclient.OutcomeRollbackFailed, 3, 2}, {ticketclient.ModeVerify, 0, ticketclient.OutcomeSuccess, 3, 0},
+		{ticketclient.ModeVerify, 2, ticketclient.OutcomeFailed, 2, 0},
+	} {
+		x.Mode = c.mode
+		r, err := ticketclient.Steps(func(_ context.Context, _ *ticketclient.Execution, s ticketclient.Step, name string) (string, error) {
+			if s.N == c.fails {
+				return "", errors.New("no")
+			}
+			return "e:" + name, nil
+		})(t.Context(), x)
+		if err != nil || r.Outcome != c.outcome || len(r.Steps) != c.steps || len(r.Changed) != c.changed || r.Verification.Passed != (c.fails == 0) {
+			t.Errorf("%s with a failure at %d: %+v, %v", c.mode, c.fails, r, err)
+		}
+	}
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticketclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"signalbox/ticket"
+)
+
+// Execution is an execute that an agent is carrying out.
+type Execution struct {
+	Execute
+	// ID names the work. Whatever the agent acts on is to be given it, or a part of it,
+	// as idempotency key.
+	ID     string
+	Ticket string
+	// Uncertain says that an earlier life of the agent began this and did not come to
+	// an end: some of it may be done.
+	Uncertain bool
+
+	beats *beats
+}
+
+// Progress is what the next heartbeats say: how much is done, from 0 to 1.
+func (x *Execution) Progress(done float64, note string) {
+	if x.beats != nil {
+		x.beats.progress(x.ID, done, note)
+	}
+}
+
+// Report is what became of an execution. Steps that it does not name were not
+// started.
+type Report struct {
+	Outcome      string // see OutcomeSuccess
+	Steps        []StepStatus
+	Verification Verification
+	Changed      []string // targets
+}
+
+// Steps makes a function for [AgentOptions] that goes step by step and stops at the
+// first that fails: the outcome then says how far it came. Do is given one step and
+// a name for it, under which it is to have its effect at most once, and returns a
+// reference to evidence.
+func Steps(do func(ctx context.Context, x *Execution, s Step, name string) (evidence string, err error)) func(context.Context, *Execution) (*Report, error) {
+	return func(ctx context.Context, x *Execution) (*Report, error) {
+		r := &Report{Verification: Verification{Passed: true}}
+		done := 0
+		for i, s := range x.Steps {
+			evidence, err := do(ctx, x, s, fmt.Sprintf("%s/%d", x.ID, s.N))
+			if ctx.Err() != nil && err != nil {
+				return nil, err // it was stopped, and knows not whether the step is done
+			}
+			status := StepStatus{N: s.N, Status: doneStatus(x.Mode), EvidenceRef: orNone(evidence)}
+			if err != nil {
+				status.Status, status.EvidenceRef = "failed", orNone(shortened(err.Error()))
+				r.Steps = append(r.Steps, status)
+				r.Verification = Verification{Checks: []string{shortened(fmt.Sprintf("step %d: %v", s.N, err))}}
+				break
+			}
+			done++
+			r.Steps = append(r.Steps, status)
+			if x.Mode != ModeVerify {
+				r.Changed = addTarget(r.Changed, s.Target)
+			}
+			x.Progress(float64(i+1)/float64(len(x.Steps)), "")
+		}
+		r.Outcome = outcomeOf(x.Mode, done, len(x.Steps))
+		return r, nil
+	}
+}
+
+func doneStatus(mode string) string {
+	if mode == ModeRollback {
+		return "undone"
+	}
+	return "done"
+}
+
+func outcomeOf(mode string, done, all int) string {
+	switch {
+	case mode == ModeRollback && done == all:
+		return OutcomeRolledBack
+	case mode == ModeRollback:
+		return OutcomeRollbackFailed
+	case done == all:
+		return OutcomeSuccess
+	case done == 0 || mode == ModeVerify:
+		return OutcomeFailed
+	}
+	return OutcomePartial
+}
+
+func orNone(ref string) string {
+	if ref == "" {
+		return "none"
+	}
+	return ref
+}
+
+// shortened keeps the text of an error within what a payload may have of it.
+func shortened(text string) string {
+	const most = 1000
+	if len(text) > most {
+		text = text[:most]
+	}
+	return string([]rune(text)) // no half of a character at the end
+}
+
+func addTarget(list []string, target string) []string {
+	for _, t := range list {
+		if t == target {
+			return list
+		}
+	}
+	return append(list, target)
+}
+
+// begin takes an execute on, unless that was done, and starts it. The work goes on
+// when ctx, that of the hand-out, has ended, for as long as the agent lives.
+func (a *Agent) begin(ctx, life context.Context, m *Message) error {
+	if job := a.book.job(m.ID); job != nil {
+		return nil // it runs, or is to be sent, or was
+	}
+	select {
+	case a.slots <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	job, err := a.book.began(context.WithoutCancel(ctx), m.Envelope)
+	if err != nil {
+		<-a.slots
+		return err
+	}
+	a.start(life, job, m, false)
+	return nil
+}
+
+// resume takes up what earlier lives of the agent have left.
+func (a *Agent) resume(ctx context.Context) error {
+	for _, j := range a.book.open() {
+		if j.answer != nil {
+			a.running.Go(func() { a.sendAtLast(ctx, j) })
+			continue
+		}
+		m, err := DecodeMessage(j.request.Bytes())
+		if err != nil {
+			return err
+		}
+		select {
+		case a.slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		a.start(ctx, j, m, true)
+	}
+	return nil
+}
+
+// start carries out an execute beside others. The slot that it has is given back.
+func (a *Agent) start(ctx context.Context, j *job, m *Message, uncertain bool) {
+	a.running.Go(func() {
+		defer func() { <-a.slots }()
+		defer a.beats.ended(m.ID)
+		a.beats.progress(m.ID, 0, "")
+		d, err := a.carryOut(ctx, m, uncertain)
+		if err != nil {
+			return // the agent ends, and the next Run takes it up
+		}
+		signed, err := a.sender.Sign(d)
+		if err == nil {
+			j, err = a.book.said(context.WithoutCancel(ctx), m.ID, signed)
+		}
+		if err != nil {
+			a.o.OnError(fmt.Errorf("the result of %s cannot be kept: %w", m.ID, err))
+			return
+		}
+		a.beats.ended(m.ID)
+		a.sendAtLast(ctx, j)
+	})
+}
+
+// carryOut calls the function of a mode until it has ended, and says so; or until
+// the time is over, and says that.
+func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticket.Draft, error) {
+	x := &Execution{Execute: *m.Payload.(*Execute), ID: m.ID, Ticket: m.TicketID, beats: a.beats}
+	due, err := m.Due(1)
+	if err != nil {
+		return ticket.Draft{}, err
+	}
+	working, stop := context.WithDeadline(ctx, due)
+	defer stop()
+	do := map[string]func(context.Context, *Execution) (*Report, error){ModeApply: a.o.Execute, ModeRollback: a.o.Rollback, ModeVerify: a.o.Verify}[x.Mode]
+	began := time.Now()
+	for wait := againMin; ; wait = min(2*wait, againMax) {
+		x.Uncertain = uncertain
+		var report *Report
+		if do == nil {
+			err = &RefuseError{Code: "mode_unknown", Reason: "The agent has nothing for the mode " + x.Mode + "."}
+		} else {
+			report, err = do(working, x)
+		}
+		refused := (*RefuseError)(nil)
+		switch {
+		case err == nil:
+			return result(m, x, report, began), nil
+		case errors.As(err, &refused):
+			return result(m, x, &Report{Outcome: OutcomeRefused, Verification: Verification{Checks: []string{shortened(refused.Error())}}}, began), nil
+		case ctx.Err() != nil:
+			return ticket.Draft{}, context.Cause(ctx)
+		case working.Err() != nil:
+			return escalate(m, "complete_by_missed", shortened(err.Error())), nil
+		}
+		a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
+		uncertain = true
+		sleep(working, wait)
+	}
+}
+
+// result accounts for every step.
+func result(m *Message, x *Execution, r *Report, began time.Time) ticket.Draft {
+	steps := make([]StepStatus, len(x.Steps))
+	for i, s := range x.Steps {
+		steps[i] = StepStatus{N: s.N, Status: "not_started", EvidenceRef: "none"}
+		for _, told := range r.Steps {
+			if told.N == s.N {
+				steps[i] = told
+			}
+		}
+	}
+	return Answer(&m.Header, ticket.TypeResult, ticket.RoleOrchestrator, "result/"+m.ID, &Result{
+		ExecuteID: m.ID, PlanHash: x.PlanHash, SliceID: x.SliceID, Outcome: r.Outcome, Steps: steps,
+		Verification: r.Verification, Changed: r.Changed, StartedAt: began.UTC(), EndedAt: time.Now().UTC(),
+	})
+}
+
+// sendAtLast sends what is stored, however long the broker cannot be reached.
+func (a *Agent) sendAtLast(ctx context.Context, j *job) {
+	for wait := againMin; ctx.Err() == nil; wait = min(2*wait, againMax) {
+		err := a.send(ctx, j)
+		if err == nil {
+			return
+		}
+		a.o.OnError(err)
+		sleep(ctx, wait)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}

@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orchestrator
+
+import (
+	"slices"
+
+	ticketclient "signalbox/client/ticket"
+	"signalbox/ticket"
+)
+
+// view is where a ticket is, as its messages say.
+type view struct {
+	t    *ticketclient.Ticket
+	me   string // the orchestrator
+	rule *Rule
+	star string // what the * of the rule stands for
+
+	state    string
+	resumeTo string
+	moves    int                   // how many ticket.state there were
+	last     *ticketclient.Message // the last that moved the ticket
+
+	open    *ticketclient.Message // the one that opened it
+	content *ticketclient.Open    // what it is now, after amendments
+	amended *ticketclient.Message // an amendment that nothing has answered
+	cancel  *ticketclient.Message
+
+	revision int
+	asked    int      // the last revision that something was asked for
+	slices   []*slice // of the revision, in the order of the rule
+	done     []string // slices of earlier revisions that have succeeded
+
+	request   *ticketclient.Message              // for approval of the plan
+	requests  int                                // how many of these there were for the revision
+	ask       *ticketclient.Message              // for a decision about an escalation
+	accept    *ticketclient.Message              // for acceptance of what is partial
+	questions int                                // how often the gate was asked about escalations
+	grants    map[string][]*ticketclient.Message // by request
+	denies    map[string]*ticketclient.Message
+
+	stops []*ticketclient.Message // escalations that no move has taken up
+}
+
+// slice is one slice of the revision.
+type slice struct {
+	rule     SliceRule
+	request  *ticketclient.Message
+	proposal *ticketclient.Message
+	plan     *ticketclient.Message
+	runs     map[string]*run // the last by mode
+	tries    map[string]int  // how many there were
+}
+
+// run is an execute and its result.
+type run struct {
+	execute *ticketclient.Message
+	result  *ticketclient.Message
+	dead    bool // it was not delivered in time
+}
+
+// look folds the messages of a ticket.
+func look(p *Policy, me string, t *ticketclient.Ticket) *view {
+	v := &view{t: t, me: me, grants: map[string][]*ticketclient.Message{}, denies: map[string]*ticketclient.Message{}}
+	for _, m := range t.Messages {
+		v.take(p, m)
+	}
+	return v
+}
+
+func (v *view) take(p *Policy, m *ticketclient.Message) {
+	v.answered(m)
+	switch payload := m.Payload.(type) {
+	case *ticketclient.Open:
+		v.opened(p, m, payload)
+	case *ticketclient.PlanRequest:
+		v.slice(payload.SliceID).request, v.asked = m, max(v.asked, payload.Revision)
+		if v.state == "OPEN" {
+			v.move("PLANNING", m)
+		}
+	case *ticketclient.Proposal:
+		if payload.Revision == v.revision {
+			v.slice(payload.SliceID).proposal = m
+		}
+	case *ticketclient.Plan:
+		v.slice(payload.Slice.ID).plan = m
+		if v.state == "PLANNING" {
+			v.move("PLANNED", m)
+		}
+	case *ticketclient.ApprovalRequest:
+		v.asking(m, payload)
+	case *ticketclient.ApprovalGrant:
+		v.grants[payload.RequestID] = append(v.grants[payload.RequestID], m)
+	case *ticketclient.ApprovalDeny:
+		v.denies[payload.RequestID] = m
+	case *ticketclient.Execute:
+		s := v.slice(payload.SliceID)
+		s.runs[payload.Mode], s.tries[payload.Mode] = &run{execute: m}, s.tries[payload.Mode]+1
+		if v.state == "APPROVED" {
+			v.move("EXECUTING", m)
+		}
+	case *ticketclient.Result:
+		if r := v.run(payload.ExecuteID); r != nil {
+			r.result = m
+		}
+	case *ticketclient.Escalation:
+		v.escalated(m, payload)
+	case *ticketclient.State:
+		v.moved(p, m, payload)
+	}
+}
+
+// answered notes that something has said something about an amendment.
+func (v *view) answered(m *ticketclient.Message) {
+	if v.amended != nil && m.From == v.me && m.CausationID == v.amended.ID {
+		v.amended = nil
+	}
+}
+
+func (v *view) opened(p *Policy, m *ticketclient.Message, payload *ticketclient.Open) {
+	switch payload.Op {
+	case "open":
+		v.open, v.content, v.revision = m, payload, 1
+		v.match(p)
+		v.move("OPEN", m)
+	case "amend":
+		v.content, v.amended = payload, m
+	case "cancel":
+		v.cancel = m
+	}
+}
+
+// match finds the rule of the ticket as it is now, and the slices that it has and
+// that have not succeeded.
+func (v *view) match(p *Policy) {
+	v.slices = nil
+	if v.rule, v.star = p.match(v.content.SourceRef, v.content.Priority); v.rule == nil {
+		return
+	}
+	for _, s := range v.rule.Slices {
+		if !slices.Contains(v.done, s.ID) {
+			v.slices = append(v.slices, &slice{rule: s, runs: map[string]*run{}, tries: map[string]int{}})
+		}
+	}
+}
+
+// slice returns a slice of the revision. One that the rule does not have, since the
+// policy was changed meanwhile, is one of the ticket all the same.
+func (v *view) slice(id string) *slice {
+	for _, s := range v.slices {
+		if s.rule.ID == id {
+			return s
+		}
+	}
+	s := &slice{rule: SliceRule{ID: id}, runs: map[string]*run{}, tries: map[string]int{}}
+	v.slices = append(v.slices, s)
+	return s
+}
+
+func (v *view) run(execute string) *run {
+	for _, s := range v.slices {
+		for _, r := range s.runs {
+			if r.execute.ID == execute {
+				return r
+			}
+		}
+	}
+	return nil
+}
+
+func (v *view) asking(m *ticketclient.Message, payload *ticketclient.ApprovalRequest) {
+	if m.To != ticket.RoleGate {
+		return // an agent asks the orchestrator, who has no say in it
+	}
+	switch payload.Kind {
+	case "plan":
+		v.request = m
+		v.requests++
+		if v.state == "PLANNED" {
+			v.move("AWAITING_APPROVAL", m)
+		}
+	case "accept_partial":
+		v.accept = m
+	case "escalation":
+		v.ask = m
+		v.questions++
+	}
+}
+
+// escalated notes what stops the ticket. A page about an execute that was not
+// delivered does not: the slice is dead, and the others go on.
+func (v *view) escalated(m *ticketclient.Message, payload *ticketclient.Escalation) {
+	if r := v.run(m.CausationID); r != nil && m.From == ticket.RoleBus && payload.ReasonCode == reasonUndelivered {
+		r.dead = true
+		return
+	}
+	if payload.Severity != "info" {
+		v.stops = append(v.stops, m)
+	}
+}
+
+func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.State) {
+	v.moves++
+	v.stops = slices.DeleteFunc(v.stops, func(stop *ticketclient.Message) bool { return slices.Contains(payload.Cause, stop.ID) })
+	if payload.To == "ESCALATED" {
+		v.resumeTo = payload.From
+		v.ask, v.stops = nil, nil // one decision is about all of them
+	}
+	v.move(payload.To, m)
+	switch {
+	case payload.ReasonCode == reasonResumed:
+		v.retry()
+	case payload.To == "PLANNING" || payload.To == "OPEN":
+		v.again(p)
+	}
+}
+
+// retry forgets the rollbacks that have failed: the gate wants them tried again.
+func (v *view) retry() {
+	for _, s := range v.slices {
+		if r := s.runs[ticketclient.ModeRollback]; r != nil && (r.dead || r.result != nil) && s.state() != "ROLLED_BACK" {
+			delete(s.runs, ticketclient.ModeRollback)
+		}
+	}
+}
+
+// again begins another revision, of what has not succeeded.
+func (v *view) again(p *Policy) {
+	for _, s := range v.slices {
+		if s.state() == "SUCCEEDED" {
+			v.done = append(v.done, s.rule.ID)
+		}
+	}
+	v.revision = v.asked + 1
+	v.request, v.accept, v.amended, v.requests = nil, nil, nil, 0
+	v.match(p)
+}
+
+func (v *view) move(to string, by *ticketclient.Message) { v.state, v.last = to, by }
+
+// state is that of the slice, as the messages say it.
+func (s *slice) state() string {
+	for _, mode := range []string{ticketclient.ModeRollback, ticketclient.ModeApply} {
+		r := s.runs[mode]
+		switch {
+		case r == nil:
+			continue
+		case r.dead:
+			return "DEAD_LETTERED"
+		case r.result == nil:
+			return "DISPATCHED"
+		}
+		outcome := r.result.Payload.(*ticketclient.Result).Outcome
+		if mode == ticketclient.ModeRollback {
+			return undone(outcome)
+		}
+		return carriedOut(outcome)
+	}
+	switch {
+	case s.plan != nil:
+		return "FROZEN"
+	case s.proposal != nil:
+		return "PROPOSED"
+	}
+	return "REQUESTED"
+}
+
+// carriedOut is the state of a slice after the outcome of its execution, and undone
+// that after its rollback.
+func carriedOut(outcome string) string {
+	switch outcome {
+	case ticketclient.OutcomeSuccess:
+		return "SUCCEEDED"
+	case ticketclient.OutcomePartial:
+		return "PARTIAL"
+	case ticketclient.OutcomeRolledBack:
+		return "ROLLED_BACK"
+	case ticketclient.OutcomeRollbackFailed:
+		return "ROLLBACK_FAILED"
+	case ticketclient.OutcomeRefused:
+		return "REFUSED"
+	}
+	return "FAILED"
+}
+
+func undone(outcome string) string {
+	switch outcome {
+	case ticketclient.OutcomeSuccess, ticketclient.OutcomeRolledBack:
+		return "ROLLED_BACK"
+	case ticketclient.OutcomeRefused:
+		return "REFUSED"
+	}
+	return "ROLLBACK_FAILED"
+}
+
+// result returns the result of a mode, nil if there is none.
+func (s *slice) result(mode string) *ticketclient.Result {
+	if r := s.runs[mode]; r != nil && r.result != nil {
+		return r.result.Payload.(*ticketclient.Result)
+	}
+	return nil
+}
+
+// applied reports whether something of the slice took effect and was not undone.
+func (s *slice) applied() bool {
+	r := s.result(ticketclient.ModeApply)
+	if r == nil || s.state() == "ROLLED_BACK" {
+		return false
+	}
+	was := carriedOut(r.Outcome)
+	return was == "SUCCEEDED" || was == "PARTIAL" || was == "ROLLBACK_FAILED"
+}

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orchestrator
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	ticketclient "signalbox/client/ticket"
+	"signalbox/ticket"
+)
+
+// approved has the plan carried out, in its window, or made anew if it is over.
+func (d *decision) approved() {
+	plan := d.plan()
+	grants, enough := d.granted()
+	switch {
+	case d.amended != nil:
+		d.replan(d.amended)
+	case !plan.ValidUntil.After(d.now), !enough:
+		d.replan(d.last)
+	case plan.Window.Start.After(d.now):
+		d.wake = plan.Window.Start
+	default:
+		d.dispatch(grants)
+	}
+}
+
+// dispatch has all slices applied that can be: those whose dependencies have
+// succeeded.
+func (d *decision) dispatch(grants []*ticketclient.Message) {
+	for _, s := range d.slices {
+		if s.runs[ticketclient.ModeApply] == nil && d.free(s) {
+			d.execute(s, ticketclient.ModeApply, grants)
+		}
+	}
+}
+
+// free reports whether what a slice depends on has succeeded.
+func (d *decision) free(s *slice) bool {
+	return !slices.ContainsFunc(s.plan.Payload.(*ticketclient.Plan).DependsOn, func(id string) bool {
+		return !slices.ContainsFunc(d.slices, func(other *slice) bool { return other.rule.ID == id && other.state() == "SUCCEEDED" })
+	})
+}
+
+// execute has the domain of a slice do one mode of it.
+func (d *decision) execute(s *slice, mode string, grants []*ticketclient.Message) {
+	plan := s.plan.Payload.(*ticketclient.Plan)
+	steps := plan.Slice.Steps
+	if mode == ticketclient.ModeRollback {
+		steps = plan.Slice.Rollback
+	}
+	ids := make([]string, len(grants))
+	for i, g := range grants {
+		ids[i] = g.ID
+	}
+	d.say(ticket.TypeExecute, s.plan.To, d.last, fmt.Sprintf("r%d/execute/%s/%s/%d", d.revision, s.rule.ID, mode, s.tries[mode]+1), &ticketclient.Execute{
+		PlanID: plan.PlanID, PlanHash: plan.PlanHash, SliceID: s.rule.ID, Mode: mode, Steps: steps, ApprovalIDs: ids,
+		LeaseID: d.lease(s), LeaseScope: ticketclient.LeaseScope{Plan: plan.PlanID, Target: scope(s, plan)},
+		DeliverBy: within(d.now, d.rule.DeliverWithin), CompleteBy: within(d.now, d.rule.CompleteWithin),
+	})
+}
+
+// lease names the lease by which the agent gets its credentials where it has to have
+// them: the name says nothing, and whoever issues leases knows it by plan and target.
+func (d *decision) lease(s *slice) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%s", d.t.ID, d.revision, s.rule.ID))
+	return "lease-" + hex.EncodeToString(sum[:10])
+}
+
+// scope is the target of a slice; one that has several is named by itself.
+func scope(s *slice, plan *ticketclient.Plan) string {
+	target := plan.Slice.Steps[0].Target
+	for _, step := range plan.Slice.Steps {
+		if step.Target != target {
+			return s.rule.Domain + "/" + s.rule.ID
+		}
+	}
+	return target
+}
+
+// executing goes on with the slices, and says what has become of them when none is
+// under way. After the end of the window, or a cancellation, none is begun.
+func (d *decision) executing() {
+	ready := slices.ContainsFunc(d.slices, func(s *slice) bool { return s.runs[ticketclient.ModeApply] == nil && d.free(s) })
+	if ready && d.cancel == nil && d.plan().Window.End.After(d.now) {
+		if grants, ok := d.entitled(); ok {
+			d.dispatch(grants)
+		}
+		return
+	}
+	d.settle()
+}
+
+// settle says what has become of the slices, once none is under way.
+func (d *decision) settle() {
+	var results []*ticketclient.Message
+	succeeded, applied, undone := 0, 0, 0
+	for _, s := range d.slices {
+		r := s.runs[ticketclient.ModeApply]
+		switch {
+		case r == nil:
+			continue
+		case r.result != nil:
+			results = append(results, r.result)
+		case r.dead:
+			results = append(results, r.execute)
+		default:
+			return // it is under way
+		}
+		if s.state() == "SUCCEEDED" {
+			succeeded++
+		}
+		if s.applied() {
+			applied++
+		}
+		if s.state() == "ROLLED_BACK" {
+			undone++
+		}
+	}
+	if len(results) == 0 {
+		results = append(results, d.last)
+	}
+	switch {
+	case succeeded == len(d.slices):
+		d.to("VERIFYING", "all_succeeded", results...)
+	case applied > 0:
+		d.to("PARTIAL", "mixed", results...)
+	case undone > 0:
+		d.to("ROLLED_BACK", "undone", results...)
+	default:
+		d.to("FAILED", "nothing_applied", results...)
+	}
+}
+
+// verifying has every slice verified, and says whether that passed.
+func (d *decision) verifying() {
+	mode := ticketclient.ModeVerify
+	if d.rule.SkipVerify {
+		mode = ticketclient.ModeApply
+	}
+	var results []*ticketclient.Message
+	passed := true
+	for _, s := range d.slices {
+		r := s.runs[mode]
+		switch {
+		case r == nil:
+			if grants, ok := d.entitled(); ok {
+				d.execute(s, mode, grants)
+				continue
+			}
+			return
+		case r.result != nil:
+			results = append(results, r.result)
+			passed = passed && s.result(mode).Verification.Passed
+		case r.dead:
+			passed = false
+		}
+	}
+	switch {
+	case len(d.moves) > 0 || len(results) == 0 || passed && len(results) < len(d.slices):
+	case passed:
+		d.to("RESOLVED", "verified", results...)
+	default:
+		d.to("PARTIAL", "not_verified", results...)
+	}
+}
+
+// partial does what the rule says about a plan of which a part took effect.
+func (d *decision) partial() {
+	act := d.rule.OnPartial
+	if d.cancel != nil {
+		act = ActRollback
+	}
+	switch act {
+	case ActRollback:
+		if s := d.irreversible(); s != nil {
+			d.escalate("no_rollback", fmt.Sprintf("The slice %s has no rollback.", s.rule.ID), d.last)
+			return
+		}
+		d.to("ROLLING_BACK", "rollback", d.last)
+	case ActReplan:
+		d.replan(d.last)
+	case ActAccept:
+		d.accepting()
+	default:
+		d.escalate("partial", "The plan took effect in part.", d.last)
+	}
+}
+
+// irreversible returns a slice that took effect and cannot be undone.
+func (d *decision) irreversible() *slice {
+	for _, s := range d.slices {
+		if s.applied() && len(s.plan.Payload.(*ticketclient.Plan).Slice.Rollback) == 0 {
+			return s
+		}
+	}
+	return nil
+}
+
+// accepting asks the gate to take what is there as it is.
+func (d *decision) accepting() {
+	switch {
+	case d.accept == nil:
+		d.askApproval("accept_partial", d.last)
+	case d.denies[d.accept.ID] != nil:
+		d.escalate("partial_denied", "The gate does not accept what took effect in part.", d.denies[d.accept.ID])
+	case len(d.grants[d.accept.ID]) >= d.accept.Payload.(*ticketclient.ApprovalRequest).ApproversRequired:
+		d.to("RESOLVED", "accepted", d.grants[d.accept.ID]...)
+	}
+}
+
+// rollingBack undoes what took effect, what came last first.
+func (d *decision) rollingBack() {
+	var results []*ticketclient.Message
+	for _, s := range slices.Backward(d.slices) {
+		r := s.runs[ticketclient.ModeRollback]
+		switch {
+		case r == nil && s.applied():
+			if grants, ok := d.entitled(); ok {
+				d.execute(s, ticketclient.ModeRollback, grants)
+			}
+			return // one after another
+		case r == nil:
+		case r.dead:
+			d.to("ESCALATED", "rollback_failed", r.execute)
+			return
+		case r.result == nil:
+			return // it is under way
+		case s.state() != "ROLLED_BACK":
+			d.to("ESCALATED", "rollback_failed", r.result)
+			return
+		default:
+			results = append(results, r.result)
+		}
+	}
+	if len(results) == 0 {
+		results = append(results, d.last)
+	}
+	d.to("ROLLED_BACK", "undone", results...)
+}
