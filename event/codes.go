@@ -89,6 +89,15 @@ const (
 	CodeCorrelationInvalid  Code = "correlation_invalid"
 	CodeAlreadyAnswered     Code = "already_answered"
 
+	CodeTicketMoveIllegal Code = "ticket_move_illegal"
+	CodePlanConflict      Code = "plan_conflict"
+	CodePlanStale         Code = "plan_stale"
+	CodeDeadlineMissed    Code = "deadline_missed"
+	CodeApprovalRequired  Code = "approval_required"
+	CodeApprovalClosed    Code = "approval_closed"
+	CodeGrantBound        Code = "grant_bound"
+	CodeSelfApproval      Code = "self_approval"
+
 	CodeAgentInvalid  Code = "agent_invalid"
 	CodeAgentUnknown  Code = "agent_unknown"
 	CodeAgentConflict Code = "agent_conflict"

@@ -28,4 +28,8 @@ const (
 	// maxCatalogueBytes stops a catalogue from being an arbitrary document: it is
 	// kept in memory and logged whole.
 	maxCatalogueBytes = 256 << 10
+
+	// maxBreakerFailures stops the row of a breaker, which has the time of each, from
+	// growing.
+	maxBreakerFailures = 100
 )

@@ -81,6 +81,10 @@ type registry struct {
 	TTL           Duration    `json:"ttl"`
 	Roles         []Role      `json:"roles"`
 	Types         []Type      `json:"types"`
+	States        []State     `json:"states"`
+	SliceStates   []State     `json:"slice_states"`
+	Moves         []Move      `json:"moves"`
+	Takes         []Take      `json:"takes"`
 	Secrets       secretRules `json:"secrets"`
 }
 

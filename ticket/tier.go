@@ -64,3 +64,14 @@ func (c *Catalogue) Tier(proposed []Proposed) (tier int, reason string) {
 	}
 	return tier, reason
 }
+
+// Approvers is how many different people have to approve a plan of a tier.
+func Approvers(tier int) int {
+	switch {
+	case tier >= TierIrreversible:
+		return 2
+	case tier == TierMaterial:
+		return 1
+	}
+	return 0
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -28,6 +29,23 @@ type Catalogue struct {
 	Version    string `json:"version"`
 	TargetsMax int    `json:"targets_max"` // more targets are tier 3
 	Verbs      []Verb `json:"verbs"`
+	// The breaker of a target opens when so many verifications of it have failed
+	// within so long; if they are not given, 3 within 24h.
+	BreakerFailures int      `json:"breaker_failures,omitempty"`
+	BreakerWithin   Duration `json:"breaker_within,omitempty"`
+}
+
+// Breaker returns how many failed verifications of a target open its breaker, and
+// within how long.
+func (c *Catalogue) Breaker() (failures int, within time.Duration) {
+	failures, within = 3, 24*time.Hour
+	if c.BreakerFailures > 0 {
+		failures = c.BreakerFailures
+	}
+	if c.BreakerWithin > 0 {
+		within = time.Duration(c.BreakerWithin)
+	}
+	return failures, within
 }
 
 // Verb is one entry of a catalogue.
@@ -73,6 +91,9 @@ func ParseCatalogue(text []byte) (*Catalogue, error) {
 	}
 	if !versionForm.MatchString(c.Version) || c.TargetsMax < 1 {
 		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue of verbs has no version such as 1.0.0, or no targets_max from 1 on.").With("version")
+	}
+	if c.BreakerFailures < 0 || c.BreakerFailures > maxBreakerFailures || c.BreakerWithin < 0 {
+		return nil, event.Errorf(event.CodePolicyInvalid, "The breaker_failures of the catalogue of verbs are up to %d, and its breaker_within is a length of time.", maxBreakerFailures).With("breaker_failures")
 	}
 	for i := range c.Verbs {
 		v := &c.Verbs[i]

@@ -6,9 +6,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
 	"signalbox/event"
 	"signalbox/internal/eventlog"
 	"signalbox/ticket"
@@ -35,7 +32,7 @@ func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue,
 	if err != nil {
 		return eventlog.Entry{}, nil, err
 	}
-	note, err := noteOf(m)
+	note, err := noteOf(m, verbs)
 	if err != nil {
 		return eventlog.Entry{}, nil, err
 	}
@@ -43,7 +40,7 @@ func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue,
 	return entries[0], note, nil
 }
 
-func noteOf(m *ticket.Message) (*eventlog.Message, error) {
+func noteOf(m *ticket.Message, verbs *ticket.Catalogue) (*eventlog.Message, error) {
 	h := m.Header()
 	canonical, err := ticket.Canonical(m.Payload())
 	if err != nil {
@@ -54,22 +51,8 @@ func noteOf(m *ticket.Message) (*eventlog.Message, error) {
 		Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.CausationID, From: h.From, To: h.To,
 		Nonce: h.Nonce, Idempotency: h.IdempotencyKey, SentMillis: h.Time.UnixMilli(), Payload: hex.EncodeToString(payload[:]),
 	}
-	switch h.Type {
-	case ticket.TypeOpen:
-		note.Op, _ = event.LookupJSON(m.Payload(), "op")
-	case ticket.TypeResult:
-		note.Execute, _ = event.LookupJSON(m.Payload(), "execute_id")
-	case ticket.TypeHeartbeat:
-		var p struct {
-			Inflight []jsontext.Value `json:"inflight"`
-		}
-		if err := json.Unmarshal(m.Payload(), &p); err != nil {
-			return nil, event.Errorf(event.CodePayloadInvalid, "The inflight of the heartbeat cannot be read.").With("payload/inflight")
-		}
-		for _, entry := range p.Inflight {
-			id, _ := event.LookupJSON(entry, "execute_id")
-			note.Inflight = append(note.Inflight, eventlog.Inflight{Execute: id, Progress: entry})
-		}
+	if err := noteTicket(note, m, verbs); err != nil {
+		return nil, err
 	}
 	return note, nil
 }

@@ -68,8 +68,45 @@ func messages() *rapid.Generator[*eventlog.Message] {
 		for range rapid.IntRange(0, 2).Draw(t, "inflight") {
 			m.Inflight = append(m.Inflight, eventlog.Inflight{Execute: text("executed"), Progress: draw(t, 3)})
 		}
+		notes(t, m)
 		return m
 	})
+}
+
+// notes draws what one type of message says.
+func notes(t *rapid.T, m *eventlog.Message) {
+	text := func(label string) string { return rapid.String().Draw(t, label) }
+	number := func(label string) int { return rapid.Int().Draw(t, label) }
+	millis := func(label string) int64 { return rapid.Int64().Draw(t, label) }
+	list := func(label string) []string { return rapid.SliceOfN(rapid.String(), 1, 3).Draw(t, label) }
+	switch rapid.IntRange(0, 8).Draw(t, "noted") {
+	case 1:
+		m.Requester = text("requester")
+	case 2:
+		m.Asked = &eventlog.Asked{Slice: text("slice"), Revision: number("revision"), DueMillis: millis("due")}
+	case 3:
+		m.Proposed = &eventlog.Proposed{
+			Slice: text("slice"), Revision: number("revision"), Hash: text("hash"), Steps: text("steps"), Rollback: text("rollback"), Tier: number("tier"), Targets: list("targets"), ValidMillis: millis("valid"),
+		}
+	case 4:
+		m.Planned = &eventlog.Planned{
+			Plan: text("plan"), Hash: text("hash"), Revision: number("revision"), Tier: number("tier"), Slices: []eventlog.PlannedSlice{{ID: text("id"), Hash: text("of")}}, Frozen: text("frozen"), ValidMillis: millis("valid"),
+		}
+	case 5:
+		m.Approval = &eventlog.Approval{
+			Request: text("request"), Kind: text("kind"), Revision: number("revision"), Tier: number("tier"), Approvers: number("approvers"), Target: text("target"), Options: list("options"),
+			Plan: text("plan"), Hash: text("hash"), Choice: text("choice"), ExpiresMillis: millis("expires"),
+		}
+	case 6:
+		m.Executed = &eventlog.Executed{
+			Plan: text("plan"), Hash: text("hash"), Slice: text("slice"), Mode: text("mode"), Steps: text("steps"), Approvals: list("approvals"), Targets: list("targets"), DeliverMillis: millis("deliver"), CompleteMillis: millis("complete"),
+		}
+	case 7:
+		m.Resulted = &eventlog.Resulted{Hash: text("hash"), Slice: text("slice"), Outcome: text("outcome"), Passed: rapid.Bool().Draw(t, "passed")}
+	case 8:
+		tier := number("tier")
+		m.Moved = &eventlog.Moved{From: text("from"), To: text("to"), Causes: list("causes"), Slices: []eventlog.MovedSlice{{ID: text("id"), State: text("state")}}, Tier: &tier, Target: text("target"), Action: text("action")}
+	}
 }
 
 func schemaChecks() *rapid.Generator[eventlog.SchemaCheck] {

@@ -37,12 +37,17 @@ type Answered struct {
 }
 
 // message applies a ticket message. The order of the checks is a part of the
-// protocol: the key, the id, the age, the nonce, the idempotency key, and then
-// whether the message belongs where it says.
+// protocol: the key, the id, the age, the nonce, the idempotency key, whether the message
+// belongs where it says, and whether its ticket's rules let it be.
 func (p *Projector) message(proposal *eventlog.Proposal) (Result, error) {
 	answer, refused, err := p.repeated(proposal)
+	var t store.TicketRow
 	if err == nil && answer == nil && refused == nil {
-		refused, err = p.belongs(proposal)
+		refused, err = p.belongs(proposal, &t)
+	}
+	var j *judged
+	if err == nil && answer == nil && refused == nil {
+		j, refused, err = p.judge(proposal, &t)
 	}
 	var verdict store.Verdict
 	if err == nil && answer == nil && refused == nil {
@@ -60,6 +65,7 @@ func (p *Projector) message(proposal *eventlog.Proposal) (Result, error) {
 		p.chain(audit.Entry{Kind: audit.KindEvent, Position: first.Position, HLC: first.HLC, Flags: Duplicate, Topic: proposal.Topic, Digest: e.Body})
 		return *answer, nil
 	}
+	j.write()
 	return Result{Verdicts: []store.Verdict{verdict}}, p.keepMessage(proposal, verdict)
 }
 
@@ -120,8 +126,8 @@ func (p *Projector) answerOf(id, kind string) (*Result, error) {
 }
 
 // belongs checks that the sender may say this, and that the message belongs to its
-// ticket.
-func (p *Projector) belongs(proposal *eventlog.Proposal) (*event.Error, error) {
+// ticket, whose row it reads into t.
+func (p *Projector) belongs(proposal *eventlog.Proposal, t *store.TicketRow) (*event.Error, error) {
 	m := proposal.Message
 	agent := p.registry.agents[m.From]
 	kind, ok := ticket.TypeOf(m.Type)
@@ -134,8 +140,7 @@ func (p *Projector) belongs(proposal *eventlog.Proposal) (*event.Error, error) {
 	if m.Ticket == ticket.None {
 		return nil, nil // a heartbeat
 	}
-	var t store.TicketRow
-	known, err := p.messageRow(store.MessageTicket, m.Ticket, &t)
+	known, err := p.messageRow(store.MessageTicket, m.Ticket, t)
 	if err != nil {
 		return nil, err
 	}
@@ -206,14 +211,7 @@ func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) er
 	p.keepOfTicket(e.ID, proposal.Topic, v.Position, m.Type, m.Ticket)
 	p.setMessageRow(store.MessageNonce, joined(m.From, m.Nonce), e.ID)
 	p.setMessageRow(store.MessageIdempotency, joined(m.From, m.Type, m.Idempotency), store.IdempotencyRow{Payload: m.Payload, ID: e.ID})
-	switch m.Type {
-	case ticket.TypeOpen:
-		if m.Op == "open" {
-			p.setMessageRow(store.MessageTicket, m.Ticket, store.TicketRow{Trace: m.Trace, Open: e.ID})
-		}
-	case ticket.TypeResult:
-		p.setMessageRow(store.MessageExecution, m.Execute, store.ExecutionRow{Result: e.ID})
-	case ticket.TypeHeartbeat:
+	if m.Type == ticket.TypeHeartbeat {
 		return p.progress(m)
 	}
 	return nil
@@ -236,7 +234,8 @@ func (p *Projector) progress(m *eventlog.Message) error {
 			return err
 		}
 		if x.Result == "" {
-			p.setMessageRow(store.MessageExecution, inflight.Execute, store.ExecutionRow{Progress: inflight.Progress})
+			x.Progress = inflight.Progress
+			p.setMessageRow(store.MessageExecution, inflight.Execute, x)
 		}
 	}
 	return nil

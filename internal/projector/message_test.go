@@ -55,6 +55,7 @@ func (s said) proposal(t fataler) *eventlog.Proposal {
 		m.Cause = ticket.None
 	}
 	m.SentMillis += epoch + s.at
+	fillNotes(&m)
 	kind, _ := ticket.TypeOf(m.Type)
 	ev, err := event.Draft{ID: messageID(s.id), Source: m.From, Type: ticket.EventType + m.Type, Data: []byte{'0' + s.content%10}}.Event()
 	if err != nil {
@@ -144,21 +145,25 @@ func TestMessagesInTheOrderOfTheProtocol(t *testing.T) {
 		{fromOrchestrator(3, 8, ticket.TypePlanRequest, "network"), "correlation_invalid"},
 		{fromOrchestrator(3, 1, ticket.TypePlanRequest, "network"), "accepted 3"},
 		{resulted(4, 3), "correlation_invalid"}, // of what is no execute
-		{fromOrchestrator(4, 3, ticket.TypeExecute, "network"), "accepted 4"},
-		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 4 as " + messageID(4)},
+		{fromOrchestrator(4, 3, ticket.TypeExecute, "network"), "ticket_move_illegal"},
+		{said{id: 20, Message: eventlog.Message{Type: ticket.TypeProposal, Ticket: "T1", From: "net", To: "network", Cause: messageID(3), Payload: "p"}}, "accepted 4"},
+		{fromOrchestrator(21, 20, ticket.TypePlan, "network"), "accepted 5"},
+		{fromOrchestrator(22, 21, ticket.TypeState, "intake"), "accepted 6"},
+		{fromOrchestrator(4, 3, ticket.TypeExecute, "network"), "accepted 7"},
+		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 7 as " + messageID(4)},
 		{said{id: 6, Message: eventlog.Message{Type: ticket.TypeHeartbeat, Ticket: ticket.None, From: "dns", To: "platform-ops", Payload: "p",
-			Inflight: []eventlog.Inflight{{Execute: messageID(4), Progress: []byte(`{"progress":1}`)}}}}, "accepted 5"}, // of another domain: no progress
-		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 4 as " + messageID(4)},
+			Inflight: []eventlog.Inflight{{Execute: messageID(4), Progress: []byte(`{"progress":1}`)}}}}, "accepted 8"}, // of another domain: no progress
+		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 7 as " + messageID(4)},
 		{said{id: 7, Message: eventlog.Message{Type: ticket.TypeHeartbeat, Ticket: ticket.None, From: "net", To: "platform-ops", Payload: "p",
-			Inflight: []eventlog.Inflight{{Execute: messageID(4), Progress: []byte(`{"progress":0.5}`)}, {Execute: messageID(99)}}}}, "accepted 6"},
-		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 4 as " + messageID(4) + ` {"progress":0.5}`},
+			Inflight: []eventlog.Inflight{{Execute: messageID(4), Progress: []byte(`{"progress":0.5}`)}, {Execute: messageID(99)}}}}, "accepted 9"},
+		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 7 as " + messageID(4) + ` {"progress":0.5}`},
 		{with(resulted(8, 4), func(s *said) { s.From = "dns" }), "correlation_invalid"}, // another domain's
-		{resulted(8, 4), "accepted 7"},
+		{resulted(8, 4), "accepted 10"},
 		{resulted(9, 4), "already_answered"},
-		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 4 as " + messageID(4) + " " + messageID(8)},
+		{with(fromOrchestrator(5, 3, ticket.TypeExecute, "network"), func(s *said) { s.Idempotency = "k4" }), "duplicate 7 as " + messageID(4) + " " + messageID(8)},
 		{with(opened(10), func(s *said) { s.Ticket, s.Key = "T2", agentPublic("net") }), "signature_invalid"},
 		{with(opened(10), func(s *said) { s.Ticket, s.From = "T2", "nobody" }), "signature_invalid"},
-		{with(opened(10), func(s *said) { s.Ticket = "T2" }), "accepted 8"},
+		{with(opened(10), func(s *said) { s.Ticket = "T2" }), "accepted 11"},
 		{with(fromOrchestrator(11, 3, ticket.TypePlanRequest, "network"), func(s *said) { s.Ticket = "T2" }), "correlation_invalid"}, // it is T1's
 	} {
 		leaves := r.projector.Space().Leaves
@@ -338,7 +343,9 @@ func TestVerifyFindsBrokenMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Close()
-		if !slices.ContainsFunc(inspect(t, r), func(f projector.Finding) bool { return f.What == "message" || f.What == "undecodable" }) {
+		if !slices.ContainsFunc(inspect(t, r), func(f projector.Finding) bool {
+			return f.What == "message" || f.What == "ticket" || f.What == "undecodable"
+		}) {
 			t.Errorf("%s: nothing was found", name)
 		}
 		r.close()

@@ -40,7 +40,7 @@ func TestMessagesOfATicketStandInOrder(t *testing.T) {
 		fromOrchestrator(3, 1, ticket.TypePlanRequest, "network"),
 		fromOrchestrator(3, 1, ticket.TypePlanRequest, "network"),
 		{id: 4, Message: eventlog.Message{Type: ticket.TypeHeartbeat, Ticket: ticket.None, From: "net", To: "platform-ops", Payload: "p"}},
-		fromOrchestrator(5, 3, ticket.TypePlanRequest, "network"),
+		with(fromOrchestrator(5, 3, ticket.TypePlanRequest, "network"), func(s *said) { s.Asked = &eventlog.Asked{Slice: "s2", Revision: 1} }),
 	} {
 		if result := r.do(s.proposal(t)); result.Err != nil {
 			t.Fatal(result.Err)

@@ -34,7 +34,7 @@ import (
 // Level 2 added the founding of a space, agents, ticket messages and catalogues,
 // subscriptions, and the entries of the audit trail. Level 3 added a row for each
 // message of a ticket, and entries of the audit trail for what readers were given
-// and for messages whose time is over.
+// and for messages whose time is over; it judges tickets.
 const FeatureLevel = 3
 
 // Outcomes of a verdict. Their numbers are part of the stored format.

@@ -27,6 +27,8 @@ func (v *verifier) messages() error {
 			err = v.messageEvent(&m, topics)
 		} else if m.Kind == store.MessageOfTicket {
 			err = v.ofTicket(&m)
+		} else if m.Kind == store.MessageTicket {
+			err = v.ticket(&m)
 		} else if id, err = namedBy(&m); err == nil {
 			var known bool
 			if known, err = v.in.HasMessage(id); err == nil && !known {
@@ -49,10 +51,10 @@ func namedBy(m *store.MessageAt) (id string, err error) {
 		var row store.IdempotencyRow
 		err = store.DecodeMessage(m.Kind, m.Value, &row)
 		id = row.ID
-	case store.MessageTicket:
-		var row store.TicketRow
+	case store.MessageBreaker:
+		var row store.BreakerRow
 		err = store.DecodeMessage(m.Kind, m.Value, &row)
-		id = row.Open
+		id = row.Message
 	case store.MessageExecution:
 		var row store.ExecutionRow
 		err = store.DecodeMessage(m.Kind, m.Value, &row)

@@ -17,6 +17,7 @@ const (
 	MessageTicket      MessageKind = 't' // ticket: see TicketRow
 	MessageExecution   MessageKind = 'x' // id of an execute: see ExecutionRow
 	MessageOfTicket    MessageKind = 'o' // ticket, position: see OfTicketRow
+	MessageBreaker     MessageKind = 'b' // target, in lower case: see BreakerRow
 )
 
 // MessageRow is what is known of a message beside its event.
@@ -35,18 +36,6 @@ type MessageRow struct {
 type IdempotencyRow struct {
 	Payload string `json:"payload"`
 	ID      string `json:"id"`
-}
-
-// TicketRow is what all messages of a ticket have in common.
-type TicketRow struct {
-	Trace string `json:"trace"`
-	Open  string `json:"open"` // id of the message that opened it
-}
-
-// ExecutionRow is what became of an execute.
-type ExecutionRow struct {
-	Result   string `json:"result,omitempty"`   // id of its result
-	Progress []byte `json:"progress,omitempty"` // JSON, of the latest heartbeat that names it
 }
 
 func appendMessageKey(dst []byte, kind MessageKind, key string) []byte {

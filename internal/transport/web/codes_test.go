@@ -80,6 +80,7 @@ func refusals(clock *steppedClock) map[event.Code]refusal {
 	maps.Copy(all, refusedSubscriptions())
 	maps.Copy(all, refusedAgents())
 	maps.Copy(all, refusedMessages())
+	maps.Copy(all, refusedByTickets())
 	return all
 }
 

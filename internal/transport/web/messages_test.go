@@ -15,8 +15,8 @@ import (
 
 const (
 	openPayload    = `{"op":"open","source_ref":"desk:1","title":"Web is slow <a&b> \u2028 é","body_ref":"desk:1/body","requester":"u1","priority":2}`
-	executePayload = `{"plan_id":"p1","plan_hash":"sha256:%064d","slice_id":"s1","mode":"apply","steps":[{"n":1,"action":"acl.block","target":"fw/1","params":{"address":"192.0.2.1"}}],"approval_ids":[],"lease_id":"l1","lease_scope":{"plan":"p1","target":"fw/1"}}`
-	resultPayload  = `{"execute_id":%q,"plan_hash":"sha256:%064d","slice_id":"s1","outcome":"success","steps":[{"n":1,"status":"done","evidence_ref":"e"}],"verification":{"passed":true,"checks":[]},"changed":["fw/1"],"started_at":"2026-01-01T12:00:00Z","ended_at":"2026-01-01T12:00:01Z"}`
+	executePayload = `{"plan_id":"p1","plan_hash":%q,"slice_id":"s1","mode":"apply","steps":[{"n":1,"action":"acl.block","target":"fw/1","params":{"address":"192.0.2.1"}}],"approval_ids":[],"lease_id":"l1","lease_scope":{"plan":"p1","target":"fw/1"}}`
+	resultPayload  = `{"execute_id":%q,"plan_hash":%q,"slice_id":"s1","outcome":"success","steps":[{"n":1,"status":"done","evidence_ref":"e"}],"verification":{"passed":true,"checks":[]},"changed":["fw/1"],"started_at":"2026-01-01T12:00:00Z","ended_at":"2026-01-01T12:00:01Z"}`
 	beatPayload    = `{"agent":"net","accepts":">=1.0.0 <2.0.0","domains":["network"],"capabilities":["acl.block"],"inflight":[{"execute_id":%q,"progress":0.5}],"capacity":1,"seq":1}`
 )
 
@@ -86,8 +86,8 @@ func refusedMessages() map[event.Code]refusal {
 		event.CodeSecretRefused: {422, with(func(d *ticket.Draft) {
 			d.Payload = []byte(strings.Replace(openPayload, "desk:1/body", "https://u:hunter2@desk/1", 1))
 		})},
-		event.CodeVerbUnknown:  {422, execute(strings.Replace(fmt.Sprintf(executePayload, 1), "acl.block", "shell.run", 1))},
-		event.CodeVerbDenied:   {403, execute(strings.Replace(fmt.Sprintf(executePayload, 1), `acl.block","target":"fw/1","params":{"address":"192.0.2.1"}`, `firmware.wipe","target":"fw/1","params":{}`, 1))},
+		event.CodeVerbUnknown:  {422, execute(strings.Replace(someExecute, "acl.block", "shell.run", 1))},
+		event.CodeVerbDenied:   {403, execute(strings.Replace(someExecute, `acl.block","target":"fw/1","params":{"address":"192.0.2.1"}`, `firmware.wipe","target":"fw/1","params":{}`, 1))},
 		event.CodeMessageStale: {409, with(func(d *ticket.Draft) { d.Time = time.Now().Add(-time.Hour) })},
 		event.CodeNonceReused:  {409, second(func(first *ticket.Message, d *ticket.Draft) { d.Nonce = first.Header().Nonce })},
 		event.CodeIdempotencyConflict: {409, second(func(first *ticket.Message, d *ticket.Draft) {
@@ -106,7 +106,7 @@ func refusedMessages() map[event.Code]refusal {
 		event.CodeAlreadyAnswered: {409, func(d *door) answer {
 			executed := executing(d)
 			result := func() *ticket.Message {
-				return envelope(d.t, "net", ticket.TypeResult, "orchestrator", executed.Header().ID, fmt.Sprintf(resultPayload, executed.Header().ID, 1))
+				return envelope(d.t, "net", ticket.TypeResult, "orchestrator", executed.Header().ID, fmt.Sprintf(resultPayload, executed.Header().ID, planHash(d.t, 1)))
 			}
 			d.message(result()).want(d.t, 200)
 			return d.message(result())
@@ -114,15 +114,10 @@ func refusedMessages() map[event.Code]refusal {
 	}
 }
 
-// executing opens a ticket and sends an execute, which it returns.
+// executing brings a ticket to its execute, which it returns.
 func executing(d *door) *ticket.Message {
 	d.t.Helper()
-	staffed(d)
-	opened := envelope(d.t, "desk", ticket.TypeOpen, "orchestrator", "", openPayload)
-	d.message(opened).want(d.t, 200)
-	m := envelope(d.t, "orch", ticket.TypeExecute, "network", opened.Header().ID, fmt.Sprintf(executePayload, 1))
-	d.message(m).want(d.t, 200)
-	return m
+	return planned(d, 1).execute()
 }
 
 // TestMessageIsForwardedByteForByte: what a reader of any topic gets is what its
@@ -179,7 +174,7 @@ func TestRepeatedExecuteGetsItsResult(t *testing.T) {
 	id := executed.Header().ID
 	again := func() string {
 		t.Helper()
-		m := envelope(t, "orch", ticket.TypeExecute, "network", executed.Header().CausationID, fmt.Sprintf(executePayload, 1), func(d *ticket.Draft) {
+		m := envelope(t, "orch", ticket.TypeExecute, "network", executed.Header().CausationID, string(executed.Payload()), func(d *ticket.Draft) {
 			d.IdempotencyKey = executed.Header().IdempotencyKey
 		})
 		return string(d.message(m).want(t, 200).body)
@@ -191,7 +186,7 @@ func TestRepeatedExecuteGetsItsResult(t *testing.T) {
 	if body := again(); !strings.Contains(body, `"progress":{"execute_id":"`+id+`","progress":0.5}`) {
 		t.Errorf("while it runs: %s", body)
 	}
-	result := envelope(t, "net", ticket.TypeResult, "orchestrator", id, fmt.Sprintf(resultPayload, id, 1))
+	result := envelope(t, "net", ticket.TypeResult, "orchestrator", id, fmt.Sprintf(resultPayload, id, planHash(t, 1)))
 	d.message(result).want(t, 200)
 	for range 2 {
 		if body := again(); !strings.Contains(body, `"result":`+string(result.Bytes())) {
