@@ -148,10 +148,38 @@ func TestCatalogueIsStrict(t *testing.T) {
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","param":"p"}]}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","param":"p","equals":[[]]}]}]}`,
 		`{"version":"1.0.0","targets_max":10,"verbs":[{"verb":"a.b","domains":["d"],"tier":0,"params":{"p":{}},"deny":[{"why":"w","below":1}]}]}`,
+		`{"version":"1.0.0","targets_max":10,"breaker_failures":101,"verbs":[]}`, `{"version":"1.0.0","targets_max":10,"breaker_failures":-1,"verbs":[]}`,
+		`{"version":"1.0.0","targets_max":10,"breaker_within":"soon","verbs":[]}`, `{"version":"1.0.0","targets_max":10,"breaker_within":"-1h","verbs":[]}`,
 		strings.Repeat(" ", 1<<20) + `{"version":"1.0.0","targets_max":10,"verbs":[]}`,
 	} {
 		if _, err := ticket.ParseCatalogue([]byte(bad)); code(err) != event.CodePolicyInvalid {
 			t.Errorf("%.120s: %v", bad, err)
+		}
+	}
+}
+
+// TestBreakerIsPolicy: the figures of the catalogue count, and there are some without.
+func TestBreakerIsPolicy(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"version":"1.0.0","targets_max":10,"verbs":[]}`:                                             "3 within 24h0m0s",
+		`{"version":"1.0.0","targets_max":10,"breaker_failures":5,"breaker_within":"90m","verbs":[]}`: "5 within 1h30m0s",
+		string(api.Verbs): "3 within 24h0m0s",
+	} {
+		c, err := ticket.ParseCatalogue([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if failures, within := c.Breaker(); fmt.Sprintf("%d within %v", failures, within) != want {
+			t.Errorf("%d within %v, want %s", failures, within, want)
+		}
+	}
+}
+
+// TestApproversOfEachTier is the rule of two people.
+func TestApproversOfEachTier(t *testing.T) {
+	for tier, want := range []int{0, 0, 1, 2} {
+		if got := ticket.Approvers(tier); got != want {
+			t.Errorf("tier %d: %d", tier, got)
 		}
 	}
 }

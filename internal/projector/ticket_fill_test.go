@@ -31,7 +31,7 @@ func agentOf(domain string) string {
 // fill sets what a message says, by the arguments of the command and by what the
 // ticket has.
 func (s *tale) fill(m *eventlog.Message) {
-	t := s.ticketRow(m.Ticket)
+	t := ticketRow(s.rig, m.Ticket)
 	switch m.Type {
 	case ticket.TypeOpen:
 		m.From, m.Op, m.Requester = s.or("from", "desk"), s.or("op", "open"), s.or("requester", "u1")

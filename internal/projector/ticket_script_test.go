@@ -31,19 +31,25 @@ func TestTickets(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatal(paths, err)
 	}
+	made, played := movesMade{}, 0
 	for _, path := range paths {
 		t.Run(filepath.Base(path), func(t *testing.T) {
-			s := &tale{}
+			played++
+			s := &tale{moves: made}
 			datadriven.RunTest(t, path, s.run)
 			checkSound(t, s.rig)
 			s.close()
 		})
+	}
+	if played == len(paths) { // and not only the one that was asked for
+		made.check(t)
 	}
 }
 
 // tale is a script about tickets.
 type tale struct {
 	script
+	moves movesMade
 	ids   map[string]int // of messages, by name
 	names map[int]string
 	n     int
@@ -144,11 +150,15 @@ func (s *tale) say() string {
 	if name := s.text("as"); name != "" {
 		s.ids[name], s.names[s.n] = s.n, name
 	}
-	result := s.do(said.proposal(s.t))
+	before := ticketRow(s.rig, m.Ticket)
+	p := said.proposal(s.t)
+	result := s.do(p)
 	if result.Err != nil {
 		return fmt.Sprintf("%s: %s", result.Err.Code, s.named(result.Err.Message))
 	}
 	s.last = s.n
+	after := ticketRow(s.rig, m.Ticket)
+	s.moves.made(s, p.Message, &before, &after)
 	return s.show(m.Ticket)
 }
 
@@ -165,19 +175,9 @@ func (s *tale) named(text string) string {
 	})
 }
 
-// row is the ticket's row.
-func (s *tale) ticketRow(id string) (t store.TicketRow) {
-	view := s.store.View(func() {})
-	defer view.Close()
-	if _, err := view.Message(store.MessageTicket, id, &t); err != nil {
-		s.t.Fatal(err)
-	}
-	return t
-}
-
 // show prints a ticket: its state, its plan, its slices, and what is open or noted.
 func (s *tale) show(id string) string {
-	t := s.ticketRow(id)
+	t := ticketRow(s.rig, id)
 	line := t.State
 	if t.ResumeTo != "" {
 		line += " from " + t.ResumeTo

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector_test
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
+	"signalbox/internal/store"
+	"signalbox/ticket"
+)
+
+// TestGroupingOfTickets is TestGrouping for tickets: replaying the log gives the same
+// states.
+func TestGroupingOfTickets(t *testing.T) { checkGrouping(t, drawTickets) }
+
+// TestWhatIsAlwaysTrueOfTickets is that list of the protocol, over drawn logs with
+// repetitions and messages that come late.
+func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
+	reached := map[string]int{}
+	rapid.Check(t, func(t *rapid.T) {
+		r := emptyRig(t)
+		defer r.close()
+		w := &witness{T: t, r: r, grants: map[string]*eventlog.Message{}, requests: map[string]*eventlog.Approval{}, plans: map[string]string{}}
+		for _, p := range drawTickets(t) {
+			if p.Message == nil {
+				r.apply([]*eventlog.Proposal{p})
+				continue
+			}
+			before := ticketRow(r, p.Message.Ticket)
+			open := w.open(&before)
+			result := r.apply([]*eventlog.Proposal{p})[0]
+			after := ticketRow(r, p.Message.Ticket)
+			if result.Err != nil || result.Verdicts[0].Outcome != projector.Accepted {
+				if !reflect.DeepEqual(before, after) {
+					t.Fatalf("%s was not accepted (%v) and changed the ticket\n%+v\n%+v", p.Message.Type, result.Err, before, after)
+				}
+				continue
+			}
+			reached[after.State]++
+			w.transition(p.Message, &before, &after)
+			w.slices(&before, &after)
+			w.approval(p, &before, open)
+		}
+		checkSound(t, r)
+	})
+	if len(reached) < len(ticket.States())*3/4 || reached[ticket.StateExecuting] == 0 {
+		t.Errorf("the logs had tickets in no more states than these: %v", reached)
+	}
+}
+
+// witness keeps what it has seen beside the projector, and holds that against it.
+type witness struct {
+	*rapid.T
+	r        *rig
+	grants   map[string]*eventlog.Message  // accepted
+	requests map[string]*eventlog.Approval // accepted
+	denied   []string                      // requests
+	plans    map[string]string             // the plan that a grant was executed for
+}
+
+// open reports whether a breaker of a target of a ticket is open.
+func (w *witness) open(t *store.TicketRow) bool {
+	return slices.ContainsFunc(t.Targets, func(target string) bool {
+		var row store.BreakerRow
+		rowOf(w.r, store.MessageBreaker, target, &row)
+		return row.OpenedMillis != 0
+	})
+}
+
+// transition: no transition without a message of the orchestrator, none that no row
+// of the table has, and none out of a terminal state.
+func (w *witness) transition(m *eventlog.Message, before, after *store.TicketRow) {
+	w.Helper()
+	if before.State == after.State {
+		return
+	}
+	from := before.State
+	if from == "" {
+		from = ticket.None
+	}
+	if m.From != "orch" && from != ticket.None {
+		w.Fatalf("a message of %s moved the ticket from %s to %s", m.From, from, after.State)
+	}
+	if ticket.Terminal(from) {
+		w.Fatalf("the ticket went from %s to %s", from, after.State)
+	}
+	if !slices.ContainsFunc(ticket.Moves(), func(row ticket.Move) bool {
+		return row.Leaves(from) && (row.To == after.State || row.To == ticket.ResumeTo && before.ResumeTo == after.State) && (row.Moves && row.Trigger == m.Type || !row.Moves && m.Type == ticket.TypeState)
+	}) {
+		w.Fatalf("no row leads from %s to %s by %s", from, after.State, m.Type)
+	}
+}
+
+// slices: a terminal slice never changes within its plan.
+func (w *witness) slices(before, after *store.TicketRow) {
+	w.Helper()
+	if before.Plan == nil || after.Plan == nil || before.Plan.Hash != after.Plan.Hash {
+		return
+	}
+	for i, s := range before.Slices {
+		if now := after.Slices[i]; now.ID != s.ID || ticket.TerminalSlice(s.State) && now.State != s.State {
+			w.Fatalf("the slice %s was %s and is %s %s", s.ID, s.State, now.ID, now.State)
+		}
+	}
+}
+
+// approval: no execute at tier 2 and above or under an open breaker without enough
+// live grants for its plan, none of them of a requester; a grant is for one plan.
+func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open bool) {
+	w.Helper()
+	m, id := p.Message, p.Entries[0].ID
+	switch m.Type {
+	case ticket.TypeApprovalRequest:
+		w.requests[id] = m.Approval
+	case ticket.TypeApprovalDeny:
+		w.denied = append(w.denied, m.Approval.Request)
+	case ticket.TypeApprovalGrant:
+		w.grants[id] = m
+	case ticket.TypeExecute:
+		needed := map[int]int{2: 1, 3: 2}[before.Plan.Tier]
+		if open {
+			needed = max(needed, 1)
+		}
+		approvers := map[string]bool{}
+		for _, named := range m.Executed.Approvals {
+			g := w.grants[named]
+			if g == nil || g.Ticket != m.Ticket || g.Approval.Hash != m.Executed.Hash {
+				w.Fatalf("the execute %s of %s names %s, which is no grant of it", id, m.Executed.Hash, named)
+			}
+			if was := w.plans[named]; was != "" && was != m.Executed.Hash {
+				w.Fatalf("the grant %s counted for %s and counts for %s", named, was, m.Executed.Hash)
+			}
+			w.plans[named] = m.Executed.Hash
+			live := g.Approval.ExpiresMillis > w.r.projector.Space().LogMillis && !slices.Contains(w.denied, g.Approval.Request) && w.requests[g.Approval.Request].Kind == "plan"
+			if live && !slices.Contains(before.Requesters, g.From) {
+				approvers[g.From] = true
+			}
+		}
+		if len(approvers) < needed {
+			w.Fatalf("the execute %s at tier %d (a breaker is open: %v) has %d approvers", id, before.Plan.Tier, open, len(approvers))
+		}
+	}
+}
