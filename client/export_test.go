@@ -27,6 +27,9 @@ func ParseSSE(r io.Reader, lineMax int, each func(Block)) error {
 	}
 }
 
+// Remember has a receiver remember so many messages.
+func (r *WebhookReceiver) Remember(most int) { r.most = most }
+
 // Wait exposes the wait before a further try.
 func (r Retry) Wait(n int, floor time.Duration) time.Duration { return r.withDefaults().wait(n, floor) }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -46,17 +45,19 @@ type WebhookOptions struct {
 type WebhookReceiver struct {
 	keys   []signature.Key
 	opts   WebhookOptions
+	most   int // messages that are remembered
 	handle func(context.Context, *event.Event) error
 
 	mu    sync.Mutex
 	state map[string]bool // by webhook-id: whether it is dealt with, or just now being; guarded by mu
-	order []string        // those that are dealt with, the oldest first; guarded by mu
+	done  []string        // those that are dealt with; guarded by mu
+	next  int             // whose place in done the next one takes, the oldest's; guarded by mu
 }
 
 // NewWebhookReceiver returns a receiver that calls handle with each event, those of a batch one after the other. While
 // handle returns an error the broker sends the message again; with [ErrWebhookGone] it sends nothing more.
 func NewWebhookReceiver(o WebhookOptions, handle func(context.Context, *event.Event) error) (*WebhookReceiver, error) {
-	r := &WebhookReceiver{opts: o, handle: handle, state: map[string]bool{}}
+	r := &WebhookReceiver{opts: o, most: webhookRemembered, handle: handle, state: map[string]bool{}}
 	for _, text := range o.Keys {
 		k, err := signature.Parse(text)
 		if err != nil {
@@ -121,7 +122,14 @@ func (r *WebhookReceiver) receive(req *http.Request) (status int, text string) {
 	if err := signature.Verify(r.keys, id, h.Get(signature.HeaderTimestamp), h.Get(signature.HeaderSignature), body, r.opts.Now()); err != nil {
 		return http.StatusUnauthorized, "The request is not accepted: " + err.Error() + "."
 	}
-	events, err := webhookEvents(h, body)
+	mode, err := event.DetectMode(h.Get("Content-Type"))
+	if err == nil && mode == event.Binary && h.Get("Ce-Specversion") == "" {
+		err = errors.New("its Content-Type is not that of an event, and it has no ce-specversion")
+	}
+	if err != nil { // CloudEvents webhook 2.2
+		return http.StatusUnsupportedMediaType, "The request is not an event: " + err.Error()
+	}
+	events, err := webhookEvents(mode, h, body)
 	if err != nil {
 		return http.StatusBadRequest, "The body is not an event: " + err.Error()
 	}
@@ -148,11 +156,7 @@ func (r *WebhookReceiver) receive(req *http.Request) (status int, text string) {
 	return http.StatusNoContent, ""
 }
 
-func webhookEvents(h http.Header, body []byte) ([]*event.Event, error) {
-	mode, err := event.DetectMode(h.Get("Content-Type"))
-	if err != nil {
-		return nil, err
-	}
+func webhookEvents(mode event.Mode, h http.Header, body []byte) ([]*event.Event, error) {
 	if mode == event.Batch {
 		return event.DecodeDeliveredBatch(body)
 	}
@@ -186,11 +190,13 @@ func (r *WebhookReceiver) end(id string, done bool) {
 		return
 	}
 	r.state[id] = true
-	r.order = append(r.order, id)
-	if len(r.order) > webhookRemembered {
-		delete(r.state, r.order[0])
-		r.order = slices.Delete(r.order, 0, 1)
+	if len(r.done) < r.most {
+		r.done = append(r.done, id)
+		return
 	}
+	delete(r.state, r.done[r.next])
+	r.done[r.next] = id
+	r.next = (r.next + 1) % r.most
 }
 
 // WebhookKey is a public key by which the signatures v1a of a broker are checked.

@@ -79,6 +79,8 @@ func TestWebhookReceiver(t *testing.T) {
 		{"failed before", "m2", structured, hooked, now, nil, nil, 204, "1@7"},
 		{"gone", "m4", structured, hooked, now, nil, client.ErrWebhookGone, 410, "1@7"},
 		{"malformed", "m5", structured, "{}", now, nil, nil, 400, ""},
+		{"in another format", "m5", "application/cloudevents+xml", "<event/>", now, nil, nil, 415, ""},
+		{"no event", "m5", "application/json", `{"b":2}`, now, nil, nil, 415, ""},
 		{"binary", "m6", "application/json", `{"b":2}`, now, binary, nil, 204, "2@8"},
 		{"batch", "m7", "application/cloudevents-batch+json", "[" + hooked + "," + strings.Replace(hooked, `"id":"1"`, `"id":"3"`, 1) + "]", now, nil, nil, 204, "1@7 3@7"},
 	} {
@@ -86,6 +88,30 @@ func TestWebhookReceiver(t *testing.T) {
 		w := hook(t, r, c.id, c.at, c.contentType, c.body, c.change)
 		if w.Code != c.status || strings.Join(got, " ") != c.got {
 			t.Errorf("%s: %d %s, handed on %v", c.what, w.Code, w.Body, got)
+		}
+	}
+}
+
+// TestReceiverForgetsTheOldest: a receiver remembers so many messages, and of more
+// the last ones.
+func TestReceiverForgetsTheOldest(t *testing.T) {
+	var got int
+	r, err := client.NewWebhookReceiver(client.WebhookOptions{Keys: []string{hookSecret}}, func(context.Context, *event.Event) error { got++; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Remember(3)
+	now := time.Now()
+	for i, c := range []struct {
+		id  string
+		new bool
+	}{
+		{"1", true}, {"2", true}, {"3", true}, {"1", false}, {"4", true}, {"2", false}, {"3", false}, {"4", false},
+		{"1", true}, {"3", false}, {"5", true}, {"6", true}, {"4", true}, {"5", false}, {"6", false},
+	} {
+		before := got
+		if w := hook(t, r, c.id, now, "application/cloudevents+json", hooked, nil); w.Code != http.StatusNoContent || (got > before) != c.new {
+			t.Errorf("message %s, number %d: %d, handed on %t", c.id, i, w.Code, got > before)
 		}
 	}
 }

@@ -19,8 +19,10 @@ const (
 	// dueMax bounds the webhooks that are known to have something to deliver, now or
 	// later. Those beyond are found again by a sweep.
 	dueMax = 65_536
-	// offeredMax bounds the events that wait to be matched with webhooks.
-	offeredMax = 65_536
+	// offeredMax bounds the events that wait to be matched with webhooks, and
+	// offeredBytes what they take.
+	offeredMax   = 65_536
+	offeredBytes = 32 << 20
 	// sketchBits is the size of the sketch of terms, half a MiB. With 100,000
 	// webhooks one look-up in 400 goes to the store for nothing.
 	sketchBits = 1 << 22
@@ -37,13 +39,14 @@ const (
 // not in it: events find it by its terms, which are stored. All of it may be lost.
 type due struct {
 	mu      sync.Mutex
-	queued  map[uint32]bool // in queue; guarded by mu
-	queue   []uint32        // guarded by mu
-	later   alarms          // guarded by mu
-	at      map[uint32]int64
+	queued  map[uint32]bool       // in queue; guarded by mu
+	queue   []uint32              // guarded by mu
+	later   alarms                // one for each webhook; guarded by mu
+	at      map[uint32]*alarm     // those of later; guarded by mu
 	missed  bool                  // something did not fit, so a sweep is needed; guarded by mu
 	offered [][]projector.Applied // guarded by mu
 	events  int                   // in offered; guarded by mu
+	bytes   int                   // of these; guarded by mu
 
 	wake   chan struct{} // holds a token when there is something in queue
 	match  chan struct{} // holds a token when there is something in offered
@@ -55,22 +58,30 @@ type due struct {
 type alarm struct {
 	at     int64 // Unix ms
 	number uint32
+	place  int // among the alarms
 }
 
-type alarms []alarm
+type alarms []*alarm
 
 func (a alarms) Len() int           { return len(a) }
 func (a alarms) Less(i, j int) bool { return a[i].at < a[j].at }
-func (a alarms) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
-func (a *alarms) Push(x any)        { *a = append(*a, x.(alarm)) }
+func (a alarms) Swap(i, j int) {
+	a[i], a[j] = a[j], a[i]
+	a[i].place, a[j].place = i, j
+}
+func (a *alarms) Push(x any) {
+	x.(*alarm).place = len(*a)
+	*a = append(*a, x.(*alarm))
+}
 func (a *alarms) Pop() (x any) {
 	last := len(*a) - 1
-	x, *a = (*a)[last], (*a)[:last]
+	x, (*a)[last] = (*a)[last], nil
+	*a = (*a)[:last]
 	return x
 }
 
 func newDue() *due {
-	return &due{queued: map[uint32]bool{}, at: map[uint32]int64{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
+	return &due{queued: map[uint32]bool{}, at: map[uint32]*alarm{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
 }
 
 func token(c chan struct{}) {
@@ -106,15 +117,18 @@ func (d *due) push(number uint32) {
 func (d *due) addLater(number uint32, at int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if was, ok := d.at[number]; ok && was <= at {
-		return
-	}
-	if len(d.later) >= 2*dueMax {
+	a := d.at[number]
+	switch {
+	case a == nil && len(d.later) >= 2*dueMax:
 		d.missed = true
-		return
+	case a == nil:
+		a = &alarm{at: at, number: number}
+		d.at[number] = a
+		heap.Push(&d.later, a)
+	case at < a.at:
+		a.at = at
+		heap.Fix(&d.later, a.place)
 	}
-	d.at[number] = at
-	heap.Push(&d.later, alarm{at, number})
 }
 
 // next takes the first webhook of the queue, after those whose time has come.
@@ -122,11 +136,9 @@ func (d *due) next(now int64) (number uint32, ok bool, wait time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.later) > 0 && d.later[0].at <= now {
-		a := heap.Pop(&d.later).(alarm)
-		if d.at[a.number] == a.at { // else it was brought forward
-			delete(d.at, a.number)
-			d.push(a.number)
-		}
+		a := heap.Pop(&d.later).(*alarm)
+		delete(d.at, a.number)
+		d.push(a.number)
 	}
 	if len(d.queue) > 0 {
 		number = d.queue[0]
@@ -146,7 +158,7 @@ func (d *due) next(now int64) (number uint32, ok bool, wait time.Duration) {
 func (d *due) figures() (queued, later int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.queue), len(d.at)
+	return len(d.queue), len(d.later)
 }
 
 // offer takes what a commit has made durable. Without webhooks it costs nothing.
@@ -154,13 +166,17 @@ func (d *due) offer(events []projector.Applied) {
 	if len(events) == 0 || !d.used.Load() {
 		return
 	}
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Members)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.events+len(events) > offeredMax {
+	if d.events+len(events) > offeredMax || d.bytes+bytes > offeredBytes {
 		d.missed = true
 		return
 	}
-	d.events += len(events)
+	d.events, d.bytes = d.events+len(events), d.bytes+bytes
 	d.offered = append(d.offered, events)
 	token(d.match)
 }
@@ -169,7 +185,7 @@ func (d *due) taken() [][]projector.Applied {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := d.offered
-	d.offered, d.events = nil, 0
+	d.offered, d.events, d.bytes = nil, 0, 0
 	return out
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
 
@@ -47,6 +48,38 @@ func (b *Broker) Clean() error {
 	c := cleaner{b: b, next: map[uint32]check{}, reclaimed: map[uint32]uint64{}}
 	return c.clean()
 }
+
+// Due is what knows which webhooks have something to deliver.
+type Due struct{ *due }
+
+// NewDue makes one.
+func NewDue() Due { return Due{newDue()} }
+
+// Add, AddLater, Next, Offer, Note and Figures are its methods.
+func (d Due) Add(number uint32)                       { d.add(number) }
+func (d Due) AddLater(number uint32, at int64)        { d.addLater(number, at) }
+func (d Due) Next(now int64) (number uint32, ok bool) { number, ok, _ = d.next(now); return number, ok }
+func (d Due) Offer(events []projector.Applied)        { d.offer(events) }
+func (d Due) Note(term []byte)                        { d.note(term) }
+func (d Due) Figures() (queued, later int)            { return d.figures() }
+
+// Missed reports whether something did not fit.
+func (d Due) Missed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.missed
+}
+
+// Taken counts the events that wait to be matched, and takes them.
+func (d Due) Taken() (n int) {
+	for _, events := range d.taken() {
+		n += len(events)
+	}
+	return n
+}
+
+// MissWebhooks has the broker look for its webhooks as after something did not fit.
+func (b *Broker) MissWebhooks() { b.due.miss() }
 
 // DryRunWithin is DryRun with another limit of time.
 func (b *Broker) DryRunWithin(ctx context.Context, run DryRun, most time.Duration) (DryRunReport, error) {

@@ -86,18 +86,19 @@ type WebhookVerdict struct {
 	Delay, Hold time.Duration
 	Unanswered  bool
 	Reason      string
+	With        bool // the event was in one request with that of the verdict before it
 }
 
-// SettleWebhook says what became of attempts.
-func (b *Broker) SettleWebhook(ctx context.Context, id string, verdicts []WebhookVerdict) error {
-	op := &eventlog.Subscription{Op: eventlog.SubscriptionSettle, ID: id}
+// SettleWebhook says what became of attempts at a sink.
+func (b *Broker) SettleWebhook(ctx context.Context, id, sink string, verdicts []WebhookVerdict) error {
+	op := &eventlog.Subscription{Op: eventlog.SubscriptionSettle, ID: id, Sink: sink}
 	for i := range verdicts {
 		v := &verdicts[i]
 		position, token, err := parseToken(v.Token)
 		if err != nil {
 			return err
 		}
-		s := eventlog.Settle{Position: position, Token: token, Verdict: eventlog.VerdictAck}
+		s := eventlog.Settle{Position: position, Token: token, Verdict: eventlog.VerdictAck, With: v.With}
 		if !v.Delivered {
 			s.Verdict, s.Error, s.Unanswered = eventlog.VerdictNack, cut(v.Reason), v.Unanswered
 			s.Delay, s.Hold = min(v.Delay, delayMax).Milliseconds(), min(v.Hold, delayMax).Milliseconds()
@@ -108,32 +109,34 @@ func (b *Broker) SettleWebhook(ctx context.Context, id string, verdicts []Webhoo
 	return err
 }
 
-// WebhookConsent notes what became of the handshake with an endpoint: what rate
-// it allows, 0 for any, or why it has not consented and when to ask again.
-func (b *Broker) WebhookConsent(ctx context.Context, id string, consented bool, rate int, reason string, again time.Duration) error {
-	op := &eventlog.Subscription{Op: eventlog.SubscriptionEndpoint, ID: id, Endpoint: &eventlog.Endpoint{
+// WebhookConsent notes what became of the handshake with a sink: what rate it
+// allows, 0 for any, or why it has not consented and when to ask again. It fails
+// with code subscription_conflict if the subscription has another sink by now.
+func (b *Broker) WebhookConsent(ctx context.Context, id, sink string, consented bool, rate int, reason string, again time.Duration) error {
+	op := &eventlog.Subscription{Op: eventlog.SubscriptionEndpoint, ID: id, Sink: sink, Endpoint: &eventlog.Endpoint{
 		Consented: consented, Rate: uint32(max(0, rate)), Error: cut(reason), Hold: min(again, delayMax).Milliseconds(),
 	}}
 	_, err := b.subscribe(ctx, identity.Anonymous(), op)
 	return err
 }
 
-// DisableWebhook has nothing more sent to an endpoint until the subscription is
-// resumed, and tells of it.
-func (b *Broker) DisableWebhook(ctx context.Context, id, reason string) error {
-	return b.disableWebhook(ctx, id, reason, false)
+// DisableWebhook has nothing more sent to a sink until the subscription is resumed,
+// and tells of it. It fails with code subscription_conflict if that is so already, or
+// the subscription has another sink by now.
+func (b *Broker) DisableWebhook(ctx context.Context, id, sink, reason string) error {
+	return b.disableWebhook(ctx, id, sink, reason, false)
 }
 
 // disableFailing disables an endpoint that has failed for as long as its
 // subscriber allows.
 func (b *Broker) disableFailing(id string) {
-	err := b.disableWebhook(context.Background(), id, "it has done nothing but fail for as long as disable_after allows", true)
+	err := b.disableWebhook(context.Background(), id, "", "it has done nothing but fail for as long as disable_after allows", true)
 	if err != nil && event.AsError(err).Code != event.CodeSubscriptionConflict && event.AsError(err).Code != event.CodeSubscriptionUnknown {
 		b.logger.Error("an endpoint cannot be disabled, and is after its next failure", "subscription", id, "err", err)
 	}
 }
 
-func (b *Broker) disableWebhook(ctx context.Context, id, reason string, ifFailing bool) error {
+func (b *Broker) disableWebhook(ctx context.Context, id, sink, reason string, ifFailing bool) error {
 	info, err := b.Subscription(id)
 	if err != nil {
 		return err
@@ -146,7 +149,7 @@ func (b *Broker) disableWebhook(ctx context.Context, id, reason string, ifFailin
 	if err != nil {
 		return err
 	}
-	op := &eventlog.Subscription{Op: eventlog.SubscriptionDisable, ID: id, Reason: cut(reason), IfFailing: ifFailing}
+	op := &eventlog.Subscription{Op: eventlog.SubscriptionDisable, ID: id, Sink: sink, Reason: cut(reason), IfFailing: ifFailing}
 	if _, err := b.subscribe(ctx, identity.Anonymous(), op, entry); err != nil {
 		return err
 	}
@@ -155,14 +158,15 @@ func (b *Broker) disableWebhook(ctx context.Context, id, reason string, ifFailin
 	return nil
 }
 
-// ConsentToken names a subscription to its endpoint, which may consent by it.
-// Nobody else can make one.
-func (b *Broker) ConsentToken(id string) string {
-	return id + "." + b.consentMark(b.WebhookKeys()[0], id)
+// ConsentToken names a subscription to its sink, which may consent by it. Nobody
+// else can make one, and it is of no use for another sink that the subscription
+// gets.
+func (b *Broker) ConsentToken(id, sink string) string {
+	return id + "." + b.consentMark(b.WebhookKeys()[0], id, sink)
 }
 
-func (b *Broker) consentMark(k SigningKey, id string) string {
-	sum := sha256.Sum256([]byte(signature.Sign([]signature.Key{k.Key}, "consent", time.Unix(0, 0), []byte(id))))
+func (b *Broker) consentMark(k SigningKey, id, sink string) string {
+	sum := sha256.Sum256([]byte(signature.Sign([]signature.Key{k.Key}, "consent", time.Unix(0, 0), []byte(id+" "+sink))))
 	return hex.EncodeToString(sum[:16])
 }
 
@@ -170,9 +174,14 @@ func (b *Broker) consentMark(k SigningKey, id string) string {
 // given. It fails with code subscription_unknown.
 func (b *Broker) Consent(ctx context.Context, token string, rate int) error {
 	id, mark, _ := strings.Cut(token, ".")
+	_, c, _, ok, err := b.store.Subscription(id)
+	if err != nil {
+		return err
+	}
+	sink := c.Document.Sink
 	for _, k := range b.WebhookKeys() {
-		if subtle.ConstantTimeCompare([]byte(b.consentMark(k, id)), []byte(mark)) == 1 {
-			return b.WebhookConsent(ctx, id, true, rate, "", 0)
+		if ok && subtle.ConstantTimeCompare([]byte(b.consentMark(k, id, sink)), []byte(mark)) == 1 {
+			return b.WebhookConsent(ctx, id, sink, true, rate, "", 0)
 		}
 	}
 	return event.Errorf(event.CodeSubscriptionUnknown, "No endpoint was given this token.")

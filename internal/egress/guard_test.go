@@ -232,6 +232,22 @@ func TestAllowed(t *testing.T) {
 	}
 }
 
+// TestHostPort: limits for each host are not got round by another spelling.
+func TestHostPort(t *testing.T) {
+	for text, want := range map[string]string{
+		"https://Sink.Example/a": "sink.example:443", "https://sink.example.:443/b": "sink.example:443", "http://sink.example": "sink.example:80",
+		"https://sink.example:8443": "sink.example:8443", "https://[::ffff:192.0.2.1]/": "192.0.2.1:443", "https://[2001:DB8:0::1]/": "[2001:db8::1]:443",
+	} {
+		u, err := egress.ParseTarget(text)
+		if err != nil {
+			t.Fatal(text, err)
+		}
+		if got := egress.HostPort(u); got != want {
+			t.Errorf("%s leads to %s, not %s", text, got, want)
+		}
+	}
+}
+
 // TestPlainNeedsLeave: without TLS nothing is reached but what the operator
 // allows, however public it is.
 func TestPlainNeedsLeave(t *testing.T) {

@@ -4,6 +4,7 @@ package egress
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"net/url"
 	"strconv"
@@ -77,6 +78,16 @@ func portOf(u *url.URL) uint16 {
 		return 80
 	}
 	return 443
+}
+
+// HostPort names where a URL leads to in one way, however its host is spelt and
+// whether its port is written or not.
+func HostPort(u *url.URL) string {
+	host := u.Hostname()
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	return net.JoinHostPort(canonicalName(host), strconv.Itoa(int(portOf(u))))
 }
 
 // canonicalName is a name as it is compared: in lower case, without the dot that

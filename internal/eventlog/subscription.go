@@ -36,6 +36,9 @@ type Subscription struct {
 	// Of disable: do nothing unless the endpoint has failed for as long as its
 	// subscriber allows.
 	IfFailing bool `json:"if_failing,omitempty"`
+	// Of settle, endpoint and disable of a webhook: which endpoint it is about. It may
+	// have been replaced by another one since.
+	Sink string `json:"sink,omitempty"`
 }
 
 // The operations on a subscription.
@@ -107,6 +110,9 @@ type Settle struct {
 	// wants to be left alone.
 	Unanswered bool  `json:"unanswered,omitempty"`
 	Hold       int64 `json:"hold,omitempty"`
+	// With says that the event was in one request with that of the verdict before
+	// it, so that both are one attempt.
+	With bool `json:"with,omitempty"`
 }
 
 // Endpoint is what became of the handshake with an endpoint.

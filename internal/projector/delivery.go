@@ -268,8 +268,10 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 	d.Settled = make([]bool, len(settles))
 	now := max(proposal.AdmittedMillis, p.space.LogMillis)
 	p.use(s)
+	same, counted := s.isOf(proposal.Subscription), false // counted: the request that v is of
 	for i := range settles {
 		v := &settles[i]
+		counted = counted && v.With
 		row, ok, err := p.pendingEvent(s, v.Position, false)
 		if err != nil {
 			return err
@@ -284,7 +286,9 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 		switch v.Verdict {
 		case eventlog.VerdictAck:
 			s.Acked++
-			s.Endpoint.Recovered()
+			if same {
+				s.Endpoint.Recovered()
+			}
 			if err := p.finish(s, v.Position, &row); err != nil {
 				return err
 			}
@@ -295,7 +299,10 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 		default:
 			s.Nacked++
 			p.fail(s, v.Error)
-			p.endpointFailed(s, now, v.Hold)
+			if same && !counted {
+				p.endpointFailed(s, now, v.Hold)
+				counted = true
+			}
 			if v.Unanswered {
 				row.Lost++
 			}

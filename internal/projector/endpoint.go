@@ -18,6 +18,12 @@ const (
 	breakerOpenMax  int64 = 600_000 // ms
 )
 
+// isOf reports whether a proposal is about the endpoint that the webhook has. What
+// is still under way to one that was replaced says nothing of the new one.
+func (s *subscription) isOf(op *eventlog.Subscription) bool {
+	return op.Sink == "" || op.Sink == s.config.Document.Sink
+}
+
 // endpointFailed counts a failed attempt to deliver. Hold is for how long the
 // endpoint wants to be left alone.
 func (p *Projector) endpointFailed(s *subscription, now, hold int64) {
@@ -45,17 +51,18 @@ func (p *Projector) endpointFailed(s *subscription, now, hold int64) {
 }
 
 // failsTooLong reports whether an endpoint has done nothing but fail for as long
-// as its subscriber allows.
+// as its subscriber allows, and often enough: to one that gets an event a week, two
+// failures may be days apart.
 func (p *Projector) failsTooLong(s *subscription, now int64) bool {
 	after := s.settings().DisableAfter.Std().Milliseconds()
-	return after > 0 && !s.Disabled && s.Endpoint.FailingSince > 0 && now-s.Endpoint.FailingSince >= after
+	return after > 0 && !s.Disabled && s.Endpoint.Failures >= breakerFailures && now-s.Endpoint.FailingSince >= after
 }
 
 // disable has nothing more sent to an endpoint until somebody resumes the
 // subscription. Its place stays, and retention is held back as before.
 func (p *Projector) disable(s *subscription, proposal *eventlog.Proposal) *event.Error {
 	op, now := proposal.Subscription, max(proposal.AdmittedMillis, p.space.LogMillis)
-	if s.Disabled || !s.Webhook || op.IfFailing && !p.failsTooLong(s, now) {
+	if s.Disabled || !s.Webhook || !s.isOf(op) || op.IfFailing && !p.failsTooLong(s, now) {
 		return event.Errorf(event.CodeSubscriptionConflict, "The subscription is not one whose endpoint is to be disabled.")
 	}
 	s.Disabled = true
@@ -80,17 +87,22 @@ func (p *Projector) replaceSink(s *subscription, d *event.Subscription) {
 	}
 }
 
-// consentOf notes what became of the handshake with an endpoint.
-func (p *Projector) consentOf(s *subscription, proposal *eventlog.Proposal) {
+// consentOf notes what became of the handshake with an endpoint. Nobody consents
+// for another one.
+func (p *Projector) consentOf(s *subscription, proposal *eventlog.Proposal) *event.Error {
+	if !s.isOf(proposal.Subscription) {
+		return event.Errorf(event.CodeSubscriptionConflict, "The subscription has another sink by now.")
+	}
 	a, now := proposal.Subscription.Endpoint, max(proposal.AdmittedMillis, p.space.LogMillis)
 	p.touchSubscription(s)
 	if a.Consented {
 		s.Endpoint.Recovered()
 		s.Endpoint.Consented, s.Endpoint.Rate = true, uint64(a.Rate)
-		return
+		return nil
 	}
 	p.fail(s, a.Error)
 	p.endpointFailed(s, now, a.Hold)
+	return nil
 }
 
 // setTerms replaces the rows under which events for a webhook are found.

@@ -265,8 +265,7 @@ func (p *Projector) changeSubscription(s *subscription, proposal *eventlog.Propo
 	case eventlog.SubscriptionDisable:
 		return p.disable(s, proposal), nil
 	case eventlog.SubscriptionEndpoint:
-		p.consentOf(s, proposal)
-		return nil, nil
+		return p.consentOf(s, proposal), nil
 	case eventlog.SubscriptionSeek:
 		return p.seek(s, op), nil
 	case eventlog.SubscriptionAcknowledge:

@@ -16,6 +16,7 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -82,44 +83,77 @@ type message struct {
 	id     string // stable over the attempts; no event has a say in it
 	header http.Header
 	body   []byte
-	events []broker.HandedOut
+	events []broker.HandedOut // without the events themselves
 }
 
-// messages puts events in the form that the subscriber wants.
-func (e *Engine) messages(w *broker.Webhook, handed []broker.HandedOut) (list []message) {
+// messages puts events in the form that the subscriber wants, in at most so many
+// messages if it wants batches. It keeps of them only that form.
+func (e *Engine) messages(w *broker.Webhook, handed []broker.HandedOut, most int) (list []message) {
 	incarnation := e.b.Head().Incarnation
 	prefix := "msg_" + incarnation + "_" + w.Document.ID + "_"
 	mode := w.Document.Config.ContentMode
-	if mode == event.ContentBatch && len(handed) > 0 {
-		m := message{header: http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, events: handed, body: []byte{'['}}
-		sum := sha256.New()
-		for i, h := range handed {
-			if i > 0 {
-				m.body = append(m.body, ',')
+	if mode == event.ContentBatch {
+		for len(handed) > 0 {
+			n := len(handed)
+			if len(list)+1 < most {
+				n = batched(handed)
 			}
-			m.body = append(m.body, h.Event...)
-			position, _, _ := strings.Cut(h.Token, ".")
-			_, _ = io.WriteString(sum, position+" ") // a hash takes everything
+			list = append(list, batch(prefix, handed[:n]))
+			handed = handed[n:]
 		}
-		m.body = append(m.body, ']')
-		// A batch that is sent again may be put together in another way, and is then
-		// another message.
-		m.id = prefix + hex.EncodeToString(sum.Sum(nil)[:12])
-		return []message{m}
+		return list
 	}
 	for i, h := range handed {
 		position, _, _ := strings.Cut(h.Token, ".")
 		m := message{id: prefix + position, events: handed[i : i+1], header: http.Header{"Content-Type": {"application/cloudevents+json"}}, body: h.Event}
 		if mode == event.ContentBinary {
-			// Shaped events may lack what the standard wants: these go as they are.
+			// Shaped events may lack what the standard wants, and some have no data or no
+			// type of it, which webhooks must have (CloudEvents webhook 2.1): these go as
+			// they are.
 			if decoded, err := event.DecodeDelivered(h.Event); err == nil {
-				m.header = http.Header{}
-				m.body = decoded.EncodeBinary(m.header)
+				header := http.Header{}
+				if body := decoded.EncodeBinary(header); len(body) > 0 && header.Get("Content-Type") != "" {
+					m.header, m.body = header, body
+				}
 			}
 		}
+		handed[i].Event = nil
 		list = append(list, m)
 	}
 	return list
+}
+
+// batched is how many of the events go in one batch. Each attempt that has failed
+// divides that by four: so an event for which its endpoint refuses all of a batch is
+// soon alone, and does not take others with it to the dead letters.
+func batched(handed []broker.HandedOut) (n int) {
+	most := batchMax
+	for ; n < len(handed); n++ {
+		most = min(most, max(1, batchMax>>min(16, 2*(handed[n].Attempt-1))))
+		if n >= most {
+			break
+		}
+	}
+	return n
+}
+
+func batch(prefix string, handed []broker.HandedOut) message {
+	m := message{header: http.Header{"Content-Type": {"application/cloudevents-batch+json"}}, events: handed, body: []byte{'['}}
+	sum := sha256.New()
+	for i, h := range handed {
+		if i > 0 {
+			m.body = append(m.body, ',')
+		}
+		m.body = append(m.body, h.Event...)
+		handed[i].Event = nil
+		position, _, _ := strings.Cut(h.Token, ".")
+		_, _ = io.WriteString(sum, position+" ") // a hash takes everything
+	}
+	m.body = append(m.body, ']')
+	// A batch that is sent again may be put together in another way, and is then
+	// another message.
+	m.id = prefix + hex.EncodeToString(sum.Sum(nil)[:12])
+	return m
 }
 
 // outcome is what became of an attempt.
@@ -150,7 +184,7 @@ func (e *Engine) send(ctx context.Context, w *broker.Webhook, target *url.URL, m
 	req.Header.Set(signature.HeaderSignature, signature.Sign(e.keys(w), m.id, at, m.body))
 	answer, err := e.client(target).Do(req)
 	if err != nil {
-		return failure(err, written.Load())
+		return e.failure(err, written.Load(), w.Document.ID)
 	}
 	e.finish(answer, cancel)
 	return classify(answer, time.Now())
@@ -230,22 +264,33 @@ func classify(answer *http.Response, now time.Time) outcome {
 	return o
 }
 
-// retryAfter reads the header in both of its forms (RFC 9110 10.2.3).
+// retryAfter reads the header in both of its forms (RFC 9110 10.2.3). A number may
+// have any number of digits.
 func retryAfter(text string, now time.Time) time.Duration {
-	after := time.Duration(0)
+	text = strings.TrimSpace(text)
 	if at, err := http.ParseTime(text); err == nil {
-		after = at.Sub(now)
-	} else if seconds, err := time.ParseDuration(strings.TrimSpace(text) + "s"); err == nil && strings.Trim(text, " 0123456789") == "" {
-		after = seconds
+		return min(max(at.Sub(now), 0), retryAfterMax)
 	}
-	return min(max(after, 0), retryAfterMax)
+	if text == "" || strings.Trim(text, "0123456789") != "" {
+		return 0
+	}
+	seconds, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || seconds > int64(retryAfterMax/time.Second) {
+		return retryAfterMax
+	}
+	return time.Duration(seconds) * time.Second
 }
+
+// refused is all that a subscriber is told of an address that is refused: what the
+// names of the broker's own network stand for is none of its business.
+const refused = "the endpoint's host leads to an address that the broker does not connect to"
 
 // failure says what the lack of an answer means. An endpoint whose address is
 // refused gets nothing more: trying again would change nothing.
-func failure(err error, written bool) outcome {
+func (e *Engine) failure(err error, written bool, id string) outcome {
 	if refusal := (*egress.Refusal)(nil); errors.As(err, &refusal) {
-		return outcome{class: metrics.WebhookRefused, reason: refusal.Error(), disable: refusal.Error()}
+		e.log.Warn("a webhook leads to an address that is refused", "subscription", id, "address", refusal.Address, "todo", "webhook_allow allows more addresses")
+		return outcome{class: metrics.WebhookRefused, reason: refused, disable: refused}
 	}
 	o := outcome{class: metrics.WebhookFailed, reason: "the endpoint cannot be reached", unanswered: written}
 	var dns *net.DNSError

@@ -40,8 +40,11 @@ type Options struct {
 	// "": they are not offered one.
 	PublicURL string
 	// Attempts bounds what is under way altogether. 2048: each takes a connection
-	// and some 20 KiB.
+	// and some 20 KiB beside its event.
 	Attempts int
+	// Bytes bounds what the events take that are under way altogether; one hand-out may
+	// exceed it. 256 MiB.
+	Bytes int
 	// HostAttempts bounds what is under way to one host and port. 64.
 	HostAttempts int
 	// Timeout bounds one attempt, the answer's body included. 20 s.
@@ -67,8 +70,8 @@ const (
 	settleTime = 30 * time.Second
 	// settleMin is from how many verdicts on the rest waits for another proposal.
 	settleMin = 256
-	// windowFirst is how much an endpoint gets at once before it has shown that it
-	// works; each success doubles that.
+	// windowFirst is how much an endpoint gets at once that has not shown that it
+	// works.
 	windowFirst = 4
 	// retryTake is after what time a webhook is looked at again that could not be
 	// read.
@@ -97,7 +100,6 @@ type Engine struct {
 // endpoint is one webhook while something of it is under way.
 type endpoint struct {
 	number   uint32
-	window   int       // guarded by Engine.mu
 	out      int       // attempts whose outcome is not stored; guarded by Engine.mu
 	outcomes []settled // that nobody stores yet; guarded by Engine.mu
 	settling bool      // somebody stores outcomes; guarded by Engine.mu
@@ -108,8 +110,8 @@ type endpoint struct {
 
 // settled is what became of one attempt.
 type settled struct {
-	verdicts  []broker.WebhookVerdict
-	delivered bool
+	sink     string
+	verdicts []broker.WebhookVerdict
 }
 
 // New makes an engine.
@@ -122,6 +124,9 @@ func New(o Options) (*Engine, error) {
 	}
 	if o.Attempts <= 0 {
 		o.Attempts = 2048
+	}
+	if o.Bytes <= 0 {
+		o.Bytes = 256 << 20
 	}
 	if o.HostAttempts <= 0 {
 		o.HostAttempts = 64
@@ -137,7 +142,7 @@ func New(o Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opt: o, b: o.Broker, log: o.Logger, metrics: &o.Broker.Metrics().Webhooks, taking: make(chan struct{}, takers),
-		slots: newSlots(o.Attempts, o.HostAttempts, &o.Broker.Metrics().Webhooks), endpoints: map[uint32]*endpoint{},
+		slots: newSlots(load{o.Attempts, o.Bytes}, o.HostAttempts, &o.Broker.Metrics().Webhooks), endpoints: map[uint32]*endpoint{},
 	}
 	e.clients = e.newClients()
 	return e, nil
@@ -196,7 +201,7 @@ func (e *Engine) begin(number uint32) (ep *endpoint, mine bool) {
 	defer e.mu.Unlock()
 	ep = e.endpoints[number]
 	if ep == nil {
-		ep = &endpoint{number: number, window: windowFirst}
+		ep = &endpoint{number: number}
 		e.endpoints[number] = ep
 	}
 	if ep.busy {
@@ -230,7 +235,10 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 		e.log.Error("a webhook cannot be read, and is again in a moment", "err", err)
 		e.b.WebhookAgain(ep.number, retryTake)
 		return
-	case !ok || w.Wait < 0:
+	case !ok:
+		ep.nextSend = time.Time{} // it does not come again
+		return
+	case w.Wait < 0:
 		return
 	case w.Wait > 0:
 		e.b.WebhookAgain(ep.number, w.Wait)
@@ -238,7 +246,7 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	}
 	target, err := url.Parse(w.Document.Sink)
 	if err != nil { // it was checked when it was stored
-		e.disable(ctx, w.Document.ID, "its sink is not a URL")
+		e.disable(ctx, &w.Document, "its sink is not a URL")
 		return
 	}
 	if rest := time.Until(ep.nextSend); rest > 0 {
@@ -247,12 +255,12 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	}
 	room, consents := e.room(ep, &w), !w.Document.Config.Handshake || w.Consented
 	if !consents {
-		room = 1 - min(1, e.under(ep))
+		room = max(0, 1-e.under(ep))
 	}
 	if room <= 0 {
 		return // it comes again when one of its attempts ends
 	}
-	lot, ok := e.slots.take(ep.number, target.Host, w.Proven, room)
+	lot, ok := e.slots.take(ep.number, egress.HostPort(target), w.Proven, room)
 	if !ok {
 		// It is woken when there is a slot for it; the time is for the case that
 		// whoever was woken in its place had no use for one.
@@ -262,7 +270,7 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	if !consents {
 		e.launch(ctx, ep, func(ctx context.Context) {
 			e.handshake(ctx, &w, target)
-			e.slots.give(lot, 1, e.wake)
+			e.slots.give(lot, 1, 0, e.wake)
 			e.done(ep, 1)
 		})
 		return
@@ -278,17 +286,16 @@ func (e *Engine) under(ep *endpoint) int {
 
 // room is how many events an endpoint may get beside those that it has.
 func (e *Engine) room(ep *endpoint, w *broker.Webhook) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	window := windowFirst
 	if w.Proven {
-		ep.window = max(ep.window, e.windowMost())
-	} else if w.Failures > 0 {
-		ep.window = min(ep.window, windowFirst)
+		// As much again as it has connections, because what became of an attempt takes a
+		// moment to be stored, in which its connection can be of use.
+		window = 2 * e.opt.HostAttempts
 	}
 	if w.Probing || w.Rate > 0 {
-		return 1 - min(1, ep.out)
+		window = 1
 	}
-	return max(0, ep.window-ep.out)
+	return max(0, window-e.under(ep))
 }
 
 func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL) {
@@ -298,15 +305,20 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 	}
 	handed, next, err := e.b.HandOutWebhook(ctx, w.Document.ID, limit)
 	if err != nil {
-		e.slots.give(lot, lot.n, e.wake)
-		if ctx.Err() == nil && event.AsError(err).Code != event.CodeSubscriptionUnknown {
+		e.slots.give(lot, lot.n, 0, e.wake)
+		if ctx.Err() == nil && !outdated(err) {
 			e.log.Warn("the events of a webhook cannot be handed out, and are again in a moment", "subscription", w.Document.ID, "err", err)
 			e.b.WebhookAgain(ep.number, retryTake)
 		}
 		return
 	}
-	messages := e.messages(w, handed)
-	e.slots.give(lot, lot.n-len(messages), e.wake)
+	messages := e.messages(w, handed, lot.n)
+	bytes := 0
+	for _, m := range messages {
+		bytes += len(m.body)
+	}
+	e.slots.hold(lot, bytes)
+	e.slots.give(lot, lot.n-len(messages), 0, e.wake)
 	if w.Rate > 0 && len(messages) > 0 {
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
@@ -340,17 +352,12 @@ func (e *Engine) done(ep *endpoint, attempts int) {
 
 func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 
-// windowMost bounds what an endpoint has at once. There is as much again as it has
-// connections, because what became of an attempt takes a moment to be stored, in
-// which its connection can be of use.
-func (e *Engine) windowMost() int { return 2 * e.opt.HostAttempts }
-
 // deliver makes one attempt, and has what became of it stored. It gives its slot of
 // the lot back as soon as there is an answer.
 func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL, m message) {
 	began := time.Now()
 	o := e.send(ctx, w, target, m)
-	e.slots.give(lot, 1, e.wake)
+	e.slots.give(lot, 1, len(m.body), e.wake)
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
 		e.done(ep, 1) // the broker stops: it is sent again after its deadline
 		return
@@ -358,18 +365,18 @@ func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 	e.wake(ep.number)
 	e.metrics.Attempted(o.class, time.Since(began))
 	if o.disable != "" {
-		e.disable(ctx, w.Document.ID, o.disable)
+		e.disable(ctx, &w.Document, o.disable)
 	}
 	verdicts := make([]broker.WebhookVerdict, len(m.events))
 	for i, h := range m.events {
-		verdicts[i] = broker.WebhookVerdict{Token: h.Token, Delivered: o.class == metrics.WebhookDelivered}
+		verdicts[i] = broker.WebhookVerdict{Token: h.Token, Delivered: o.class == metrics.WebhookDelivered, With: i > 0}
 		if !verdicts[i].Delivered {
 			v := &verdicts[i]
 			v.Reason, v.Unanswered, v.Hold = o.reason, o.unanswered, o.hold
 			v.Delay = max(e.delay(h.Attempt), o.hold)
 		}
 	}
-	e.settle(ctx, ep, w.Document.ID, settled{verdicts, o.class == metrics.WebhookDelivered})
+	e.settle(ctx, ep, w.Document.ID, settled{w.Document.Sink, verdicts})
 }
 
 // settle has what became of an attempt stored: by whoever stores outcomes of the
@@ -384,7 +391,7 @@ func (e *Engine) settle(ctx context.Context, ep *endpoint, id string, s settled)
 	ep.settling = true
 	for len(ep.outcomes) > 0 {
 		n, verdicts := 0, 0
-		for ; n < len(ep.outcomes) && verdicts < settleMin; n++ {
+		for ; n < len(ep.outcomes) && verdicts < settleMin && ep.outcomes[n].sink == ep.outcomes[0].sink; n++ {
 			verdicts += len(ep.outcomes[n].verdicts)
 		}
 		list := ep.outcomes[:n:n]
@@ -403,28 +410,26 @@ func (e *Engine) store(ctx context.Context, ep *endpoint, id string, list []sett
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	var verdicts []broker.WebhookVerdict
-	delivered := false
 	for _, s := range list {
-		verdicts, delivered = append(verdicts, s.verdicts...), delivered || s.delivered
+		verdicts = append(verdicts, s.verdicts...)
 	}
-	if err := e.b.SettleWebhook(ctx, id, verdicts); err != nil {
-		if event.AsError(err).Code != event.CodeSubscriptionUnknown {
-			e.log.Warn("what became of deliveries is not stored: they are sent again after their deadline", "subscription", id, "deliveries", len(list), "err", err)
-		}
-		return
-	}
-	if delivered {
-		e.mu.Lock()
-		ep.window = min(2*ep.window, e.windowMost())
-		e.mu.Unlock()
+	err := e.b.SettleWebhook(ctx, id, list[0].sink, verdicts)
+	if err != nil && !outdated(err) {
+		e.log.Warn("what became of deliveries is not stored: they are sent again after their deadline", "subscription", id, "deliveries", len(list), "err", err)
 	}
 }
 
-func (e *Engine) disable(ctx context.Context, id, reason string) {
+func (e *Engine) disable(ctx context.Context, d *event.Subscription, reason string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	err := e.b.DisableWebhook(ctx, id, reason)
-	if code := event.AsError(err); err != nil && code.Code != event.CodeSubscriptionUnknown && code.Code != event.CodeSubscriptionConflict {
-		e.log.Warn("an endpoint cannot be disabled, and is tried again", "subscription", id, "err", err)
+	if err := e.b.DisableWebhook(ctx, d.ID, d.Sink, reason); err != nil && !outdated(err) {
+		e.log.Warn("an endpoint cannot be disabled, and is tried again", "subscription", d.ID, "err", err)
 	}
+}
+
+// outdated reports whether the subscription has ended, was changed or is disabled
+// already, so that nothing more need be said of an attempt.
+func outdated(err error) bool {
+	code := event.AsError(err).Code
+	return code == event.CodeSubscriptionUnknown || code == event.CodeSubscriptionConflict
 }

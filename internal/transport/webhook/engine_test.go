@@ -139,6 +139,93 @@ func TestStrictOrder(t *testing.T) {
 	}
 }
 
+// TestUnordered: with unordered an event that waits to be tried again holds back
+// nothing, those of its key neither.
+func TestUnordered(t *testing.T) {
+	r := newRig(t, func(o *webhook.Options) { o.Schedule = []time.Duration{400 * time.Millisecond} })
+	s := r.sink(func(w http.ResponseWriter, p *push, n int) {
+		if n == 1 {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+	})
+	id := r.subscribe(s.URL, `,"order":"unordered"`)
+	r.publish("a", "1", "same")
+	r.until("the first is tried", func() bool { return len(s.ids()) == 1 })
+	r.publish("a", "2", "same")
+	r.until("the second is delivered", func() bool { return r.status(id).Acked == 1 })
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 2 })
+	if got := strings.Join(s.ids(), " "); got != "1 2 1" {
+		t.Errorf("the order is %s", got)
+	}
+	if st := r.status(id); st.Parked != 0 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// TestEveryPushHasABody: an event without data, or whose data has no type, is sent
+// structured where binary is wanted, for webhooks must have a body and a
+// Content-Type (CloudEvents webhook 2.1).
+func TestEveryPushHasABody(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(nil)
+	id := r.subscribe(s.URL, `,"content_mode":"binary","order":"strict"`)
+	for _, d := range []event.Draft{{ID: "none"}, {ID: "bytes", Data: []byte{1, 2}}, {ID: "text", Data: []byte("x"), DataContentType: "text/plain"}} {
+		d.Source, d.Type = "/s", "t"
+		ev, err := d.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Publish(t.Context(), identity.Anonymous(), broker.PublishRequest{Topic: "a", Events: []*event.Event{ev}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("all are acknowledged", func() bool { return r.status(id).Acked == 3 })
+	var forms []string
+	for _, p := range s.pushes() {
+		if len(p.body) == 0 {
+			t.Errorf("%v has no body", p.header)
+		}
+		id := p.header.Get("Ce-Id")
+		if id == "" {
+			id = p.id()
+		}
+		forms = append(forms, id+" "+p.header.Get("Content-Type"))
+	}
+	if got := strings.Join(forms, ", "); got != "none application/cloudevents+json, bytes application/cloudevents+json, text text/plain" {
+		t.Error(got)
+	}
+}
+
+// TestChallengeIsNotAnswered: a credential is sent as its subscriber gave it, and
+// whatever a 401 asks for is no cause to send anything else (CloudEvents webhook 3).
+func TestChallengeIsNotAnswered(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+		if n == 1 {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	})
+	d, err := event.ParseSubscription(fmt.Appendf(nil, `{"protocol":"HTTP","sink":%q,"sinkcredential":{"credentialtype":"ACCESSTOKEN","accesstoken":"mF_9","accesstokentype":"bearer","accesstokenexpiresutc":"2030-01-01T00:00:00Z"},"config":{"topics":["a"],"start":"earliest"}}`, s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := r.CreateSubscription(t.Context(), identity.Anonymous(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.publish("a", "1", "k")
+	r.until("it is acknowledged", func() bool { return r.status(info.Document.ID).Acked == 1 })
+	for _, p := range s.pushes() {
+		if got := p.header.Get("Authorization"); got != "Bearer mF_9" {
+			t.Errorf("Authorization: %s", got)
+		}
+	}
+	if st := r.status(info.Document.ID); st.Nacked != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // TestGoneDisables: 410 ends deliveries at once, with an event that says so and
 // without losing the place; resuming goes on. Guards F29, steps 1 and 3.
 func TestGoneDisables(t *testing.T) {
@@ -213,6 +300,10 @@ func TestRefusedAddressIsPermanent(t *testing.T) {
 	r.until("it is disabled", func() bool { return r.status(refused).Disabled })
 	if n := len(own.pushes()); n != 0 {
 		t.Errorf("%d requests arrived", n)
+	}
+	// What a name stands for in the broker's network is nobody's business.
+	if st := r.status(refused); st.Error == "" || strings.Contains(st.Error, "127.0.0.1") {
+		t.Errorf("the subscriber is told %q", st.Error)
 	}
 }
 

@@ -4,7 +4,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"signalbox/internal/broker"
-	"signalbox/internal/egress"
 )
 
 // rateWanted is what the broker asks for, in requests a minute.
@@ -27,12 +25,13 @@ func (e *Engine) handshake(ctx context.Context, w *broker.Webhook, target *url.U
 		return
 	}
 	if refused {
-		e.disable(ctx, id, reason)
+		e.disable(ctx, &w.Document, reason)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
-	if err := e.b.WebhookConsent(ctx, id, consented, rate, reason, e.delay(w.Failures+1)); err != nil {
+	err := e.b.WebhookConsent(ctx, id, w.Document.Sink, consented, rate, reason, e.delay(w.Failures+1))
+	if err != nil && !outdated(err) {
 		e.log.Warn("what became of a handshake is not stored: it is made again", "subscription", id, "err", err)
 	}
 }
@@ -46,12 +45,12 @@ func (e *Engine) ask(ctx context.Context, w *broker.Webhook, target *url.URL) (c
 	}
 	req.Header.Set("Webhook-Request-Rate", strconv.Itoa(rateWanted))
 	if e.opt.PublicURL != "" {
-		req.Header.Set("Webhook-Request-Callback", strings.TrimSuffix(e.opt.PublicURL, "/")+"/v1/webhook-consents/"+e.b.ConsentToken(w.Document.ID))
+		req.Header.Set("Webhook-Request-Callback", strings.TrimSuffix(e.opt.PublicURL, "/")+"/v1/webhook-consents/"+e.b.ConsentToken(w.Document.ID, w.Document.Sink))
 	}
 	answer, err := e.client(target).Do(req)
 	if err != nil {
-		refusal := (*egress.Refusal)(nil)
-		return false, 0, failure(err, false).reason, errors.As(err, &refusal)
+		o := e.failure(err, false, w.Document.ID)
+		return false, 0, o.reason, o.disable != ""
 	}
 	e.finish(answer, cancel)
 	consented, rate = consent(answer.Header, e.opt.Origin)

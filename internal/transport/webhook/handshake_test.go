@@ -5,6 +5,7 @@ package webhook_test
 import (
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -47,6 +48,9 @@ func TestHandshake(t *testing.T) {
 				r.until("it is delivered", func() bool { return r.status(id).Acked == 1 })
 			} else {
 				r.until("it is asked again", func() bool { return r.status(id).Endpoint.Failures > 1 })
+			}
+			if rate, err := strconv.Atoi(s.pushes()[0].header.Get("WebHook-Request-Rate")); err != nil || rate < 1 {
+				t.Errorf("it asks for the rate %d, %v", rate, err)
 			}
 			for i, p := range s.pushes() {
 				if p.header.Get("WebHook-Request-Origin") != "broker.example" || (p.method == http.MethodOptions) != (i == 0 || !answer.consents) {
@@ -107,4 +111,38 @@ func TestConsentByCallback(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.until("it is delivered", func() bool { return r.status(id).Acked == 1 })
+	victim := r.sink(func(http.ResponseWriter, *push, int) {})
+	r.replace(id, victim.URL)
+	if err := r.Consent(t.Context(), token, 0); err == nil || r.status(id).Endpoint.Consented {
+		t.Errorf("an endpoint has consented for another: %v", err)
+	}
+}
+
+// TestNobodyConsentsForAnother: an answer that comes when the subscription has
+// another sink already is no consent of that one.
+func TestNobodyConsentsForAnother(t *testing.T) {
+	r := newRig(t, nil)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	own := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+		if n == 1 {
+			close(asked)
+			<-answer
+		}
+		w.Header().Set("WebHook-Allowed-Origin", "*")
+	})
+	victim := r.sink(func(http.ResponseWriter, *push, int) {})
+	id := r.subscribe(own.URL, `,"handshake":true`)
+	r.publish("a", "1", "k")
+	<-asked
+	r.replace(id, victim.URL)
+	close(answer)
+	r.until("the other is asked", func() bool { return len(victim.pushes()) > 1 })
+	for _, p := range victim.pushes() {
+		if p.method != http.MethodOptions {
+			t.Errorf("it gets %s %s", p.method, p.body)
+		}
+	}
+	if e := r.status(id).Endpoint; e.Consented {
+		t.Errorf("%+v", e)
+	}
 }

@@ -3,6 +3,7 @@
 package webhook_test
 
 import (
+	"bytes"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/identity"
 	"signalbox/internal/transport/webhook"
 )
 
@@ -138,6 +142,37 @@ func flood(c net.Conn, begin string) {
 		if _, err := c.Write(rest); err != nil {
 			return
 		}
+	}
+}
+
+// TestBytesUnderWayAreBounded: endpoints that hang hold a part of the memory only;
+// those that work have the rest.
+func TestBytesUnderWayAreBounded(t *testing.T) {
+	r := newRig(t, func(o *webhook.Options) { o.Bytes, o.Timeout = 10_000, time.Minute })
+	works := r.sink(nil)
+	well := r.subscribe(works.URL, "")
+	r.publish("a", "first", "k")
+	r.until("the first is delivered", func() bool { return r.status(well).Acked == 1 })
+	hanging := func() string { return r.subscribe(trickle(t, drain), `,"visibility":"2m","topics":["big"]`) }
+	first := hanging()
+	ev, err := event.Draft{ID: "big", Source: "/s", Type: "t", Data: bytes.Repeat([]byte("x"), 8000), DataContentType: "text/plain"}.Event()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Publish(t.Context(), identity.Anonymous(), broker.PublishRequest{Topic: "big", Events: []*event.Event{ev}}); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it is under way", func() bool { return r.status(first).HandedOut == 1 })
+	waits := hanging()
+	for i := range 5 {
+		r.publish("a", fmt.Sprint(i), "k")
+		r.until("it is delivered", func() bool { return r.status(well).Acked == uint64(i+2) })
+	}
+	if st := r.status(waits); st.HandedOut != 0 {
+		t.Errorf("a second one has %d attempts, where the first one holds what there is", st.HandedOut)
+	}
+	if _, err := r.DeleteSubscription(t.Context(), identity.Anonymous(), first); err != nil {
+		t.Fatal(err)
 	}
 }
 

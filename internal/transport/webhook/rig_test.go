@@ -100,6 +100,19 @@ func (r *rig) subscribe(sink, more string) string {
 	return info.Document.ID
 }
 
+// replace gives a webhook another sink.
+func (r *rig) replace(id, sink string) {
+	r.t.Helper()
+	info, err := r.Subscription(id)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	info.Document.Sink = sink
+	if _, err := r.UpdateSubscription(context.Background(), identity.Anonymous(), id, info.Document); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
 func (r *rig) publish(topic, id, key string) {
 	r.t.Helper()
 	ev, err := event.Draft{ID: id, Source: "/s", Type: "t", Subject: key, Data: []byte(`{"n":1}`), DataContentType: "application/json"}.Event()

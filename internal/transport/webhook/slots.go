@@ -13,18 +13,35 @@ import (
 // dead endpoints leaves room for those that live.
 const provenShare = 4
 
-// slots bounds the attempts that are under way.
+// slots bounds the attempts that are under way, and what they hold in memory.
 type slots struct {
 	mu       sync.Mutex
-	most     int
+	most     load
 	hostMost int
-	out      int
-	unproven int
+	all      load
+	unproven load
 	hosts    map[string]*host // that have something under way, or somebody waiting
 	waiting  []uint32         // for any slot; each comes again when some are free
 	proven   []uint32         // among endpoints that work
 	listed   map[uint32]bool  // in waiting or proven
 	metrics  *metrics.Webhooks
+}
+
+// load is how many attempts there are, and of how many bytes.
+type load struct{ attempts, bytes int }
+
+func (l *load) add(o load) {
+	l.attempts += o.attempts
+	l.bytes += o.bytes
+}
+
+// free is how many attempts fit beside a load, which is none where its bytes are
+// enough already.
+func (l load) free(beside load) int {
+	if beside.bytes >= l.bytes {
+		return 0
+	}
+	return l.attempts - beside.attempts
 }
 
 // host is a host and port.
@@ -41,19 +58,27 @@ type lot struct {
 	proven bool
 }
 
-func newSlots(most, hostMost int, m *metrics.Webhooks) slots {
+func newSlots(most load, hostMost int, m *metrics.Webhooks) slots {
 	return slots{most: most, hostMost: hostMost, hosts: map[string]*host{}, listed: map[uint32]bool{}, metrics: m}
 }
 
 // count is called with mu held.
-func (s *slots) count(h *host, proven bool, n int) {
-	h.out += n
-	s.out += n
+func (s *slots) count(h *host, proven bool, l load) {
+	h.out += l.attempts
+	s.all.add(l)
 	if !proven {
-		s.unproven += n
+		s.unproven.add(l)
 	}
-	s.metrics.Unproven.Set(float64(s.unproven))
-	s.metrics.Proven.Set(float64(s.out - s.unproven))
+	s.metrics.Unproven.Set(float64(s.unproven.attempts))
+	s.metrics.Proven.Set(float64(s.all.attempts - s.unproven.attempts))
+}
+
+// hold notes how many bytes the attempts of a lot have, which is known when their
+// events are: what is taken at one time may exceed the bound.
+func (s *slots) hold(l lot, bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.count(s.hosts[l.host], l.proven, load{0, bytes})
 }
 
 // take takes up to n slots, which is at least one. If there is none, the webhook is woken
@@ -76,9 +101,9 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 		}
 		return lot{}, false
 	}
-	free := s.most - s.out
+	free := s.most.free(s.all)
 	if !proven {
-		free = min(free, s.most-s.most/provenShare-s.unproven)
+		free = min(free, load{s.most.attempts - s.most.attempts/provenShare, s.most.bytes - s.most.bytes/provenShare}.free(s.unproven))
 	}
 	if free <= 0 {
 		if h.out == 0 && len(h.waiting) == 0 {
@@ -95,18 +120,19 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 		return lot{}, false
 	}
 	n = min(n, free, s.hostMost-h.out)
-	s.count(h, proven, n)
+	s.count(h, proven, load{n, 0})
 	return lot{n, name, proven}, true
 }
 
-// give gives slots back, and wakes as many webhooks as wait for them.
-func (s *slots) give(l lot, n int, wake func(number uint32)) {
+// give gives slots back, with the bytes of their attempts, and wakes as many webhooks
+// as wait for them.
+func (s *slots) give(l lot, n, bytes int, wake func(number uint32)) {
 	if n <= 0 {
 		return
 	}
 	s.mu.Lock()
 	h := s.hosts[l.host]
-	s.count(h, l.proven, -n)
+	s.count(h, l.proven, load{-n, -bytes})
 	var woken []uint32
 	for range min(n, len(h.waiting)) {
 		woken = append(woken, h.waiting[0])

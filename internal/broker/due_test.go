@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/projector"
+)
+
+// TestOneAlarmForEachWebhook: a webhook with an event that is to be tried again
+// tomorrow, and others that are tried each moment, takes the place of one.
+func TestOneAlarmForEachWebhook(t *testing.T) {
+	d := broker.NewDue()
+	const tomorrow = 24 * 3600 * 1000
+	for now := int64(1); now <= 1000; now++ {
+		d.AddLater(7, tomorrow)
+		d.AddLater(7, now)
+		d.AddLater(7, now+10) // comes too late to matter
+		if n, ok := d.Next(now); !ok || n != 7 {
+			t.Fatalf("at %d: %d, %t", now, n, ok)
+		}
+	}
+	if _, later := d.Figures(); later != 0 {
+		t.Errorf("%d alarms are left of a webhook that has come", later)
+	}
+	for number := uint32(10); number > 0; number-- {
+		d.AddLater(number, tomorrow-int64(number))
+		d.AddLater(number, int64(number))
+	}
+	if queued, later := d.Figures(); queued != 0 || later != 10 {
+		t.Errorf("%d queued and %d later, of ten webhooks", queued, later)
+	}
+	for number := uint32(1); number <= 10; number++ {
+		if n, ok := d.Next(5); n != number && number <= 5 || ok != (number <= 5) {
+			t.Errorf("number %d is %d, %t", number, n, ok)
+		}
+	}
+}
+
+// TestDueIsBounded: of more webhooks, alarms and events than fit the broker knows
+// that it has missed some.
+func TestDueIsBounded(t *testing.T) {
+	const most = 65_536
+	event := func(bytes int) []projector.Applied {
+		return []projector.Applied{{Topic: "a", Members: make([]byte, bytes)}}
+	}
+	for name, c := range map[string]struct {
+		fill, over func(d broker.Due)
+	}{
+		"queued": {func(d broker.Due) {
+			for n := range uint32(most) {
+				d.Add(n)
+				d.Add(n) // takes no place
+			}
+		}, func(d broker.Due) { d.Add(most) }},
+		"later": {func(d broker.Due) {
+			for n := range uint32(2 * most) {
+				d.AddLater(n, int64(n))
+			}
+			d.AddLater(1, 0) // takes no place
+		}, func(d broker.Due) { d.AddLater(2*most, 1) }},
+		"offered": {func(d broker.Due) { d.Offer(make([]projector.Applied, most)) }, func(d broker.Due) { d.Offer(event(1)) }},
+		"bytes":   {func(d broker.Due) { d.Offer(event(32 << 20)) }, func(d broker.Due) { d.Offer(event(1)) }},
+	} {
+		d := broker.NewDue()
+		d.Note([]byte("a"))
+		c.fill(d)
+		if d.Missed() {
+			t.Errorf("%s: what fits is missed", name)
+		}
+		c.over(d)
+		if !d.Missed() {
+			t.Errorf("%s: what does not fit is not noticed", name)
+		}
+		d.Taken()
+		d.Offer(event(1))
+		if n := d.Taken(); n != 1 {
+			t.Errorf("%s: after they were matched, %d events wait", name, n)
+		}
+	}
+}
+
+// hook makes a webhook for a topic, from its oldest event on.
+func (x *box) hook(topic string) string {
+	x.t.Helper()
+	return x.subscribe(topic, func(d *event.Subscription) {
+		d.Protocol, d.Sink, d.Config.Kind = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook
+	})
+}
+
+// woken are the webhooks that are to be looked at now, until none is for a while.
+func (x *box) woken() (numbers []uint32) {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+		number, err := x.NextWebhook(ctx)
+		cancel()
+		if err != nil {
+			slices.Sort(numbers)
+			return slices.Compact(numbers)
+		}
+		numbers = append(numbers, number)
+	}
+}
+
+// TestSweepFindsWhatWasMissed: after something did not fit, and after a start, each
+// webhook that has something to deliver is found, and none that has not.
+func TestSweepFindsWhatWasMissed(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	var ids []string
+	for i := range 5 {
+		ids = append(ids, x.hook(fmt.Sprint("t", i)))
+		x.mustSend(fmt.Sprint("t", i), x.draft("", "", nil))
+	}
+	if _, err := x.PauseSubscription(t.Context(), anonymous(), ids[1], true); err != nil {
+		t.Fatal(err)
+	}
+	if err := x.DisableWebhook(t.Context(), ids[2], "https://sink.example/", "a test"); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{ids[3], ids[4]} { // one is out, one is dealt with
+		handed, _, err := x.HandOutWebhook(t.Context(), id, 10)
+		if err != nil || len(handed) != 1 {
+			t.Fatal(handed, err)
+		}
+		if id == ids[4] {
+			if err := x.SettleWebhook(t.Context(), id, "https://sink.example/", []broker.WebhookVerdict{{Token: handed[0].Token, Delivered: true}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.woken()
+	for _, how := range []string{"missed", "started"} {
+		if how == "missed" {
+			x.MissWebhooks()
+		} else {
+			x.restart()
+		}
+		var found []uint32
+		within(t, 20*time.Second, "the sweep", func() bool {
+			found = append(found, x.woken()...)
+			return slices.Contains(found, 1) && slices.Contains(found, 4)
+		})
+		if slices.ContainsFunc(found, func(number uint32) bool { return number != 1 && number != 4 }) {
+			t.Errorf("%s: found %v", how, found)
+		}
+	}
+}
