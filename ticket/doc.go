@@ -3,7 +3,7 @@
 // Package ticket is the language of the ticket protocol, which agents and the
 // broker share: the envelope and its strict decoder, canonical bytes (RFC 8785),
 // Ed25519 signatures, the hashes of slices and plans, the registry of the twelve
-// types, and the catalogue of verbs.
+// types and of the states and moves of a ticket, and the catalogue of verbs.
 //
 // Its place in the flow is that of package event: it turns bytes into a [Message]
 // before anything is decided, and says of a message what can be said without

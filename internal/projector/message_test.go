@@ -289,11 +289,17 @@ func TestGroupingOfMessages(t *testing.T) { checkGrouping(t, drawMessages) }
 // a type is accepted twice, no execute has two results, and no message is accepted
 // of which the ticket does not have the cause.
 func TestMessagesHaveNoSecondEffect(t *testing.T) {
+	for name, draw := range map[string]func(*rapid.T) []*eventlog.Proposal{"any": drawMessages, "of tickets that go on": drawTickets} {
+		t.Run(name, func(t *testing.T) { checkNoSecondEffect(t, draw) })
+	}
+}
+
+func checkNoSecondEffect(t *testing.T, draw func(*rapid.T) []*eventlog.Proposal) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := emptyRig(t)
 		defer r.close()
 		seen, tickets := map[string]bool{}, map[string]string{}
-		for _, p := range drawMessages(t) {
+		for _, p := range draw(t) {
 			result := r.apply([]*eventlog.Proposal{p})[0]
 			m := p.Message
 			if m == nil || result.Err != nil || result.Verdicts[0].Outcome != projector.Accepted {

@@ -115,6 +115,12 @@ func (d *player) message() *eventlog.Proposal {
 	}
 	m.Cause = d.some(m.Ticket)
 	d.fill(&m, &t)
+	if d.n > 1 && d.rarely("replayed") {
+		m.Nonce = fmt.Sprint("n", d.n-1)
+	}
+	if d.n > 1 && d.rarely("repeated") {
+		m.Idempotency = fmt.Sprint("k", d.n-1)
+	}
 	return said{id: d.n, at: d.now - epoch, Message: m}.proposal(d.T)
 }
 
