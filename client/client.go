@@ -3,6 +3,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -38,6 +39,7 @@ type Client struct {
 	attempt  time.Duration
 	watchdog time.Duration
 	agent    string
+	token    TokenSource // nil: nobody says who the caller is
 }
 
 // Option changes how a client behaves.
@@ -64,6 +66,13 @@ func WithAttemptTimeout(d time.Duration) Option { return func(c *Client) { c.att
 // WithWatchdog sets for how long a stream or a download may be silent before it counts as dead; 0 means 45 s, three of
 // the broker's heartbeats.
 func WithWatchdog(d time.Duration) Option { return func(c *Client) { c.watchdog = d } }
+
+// TokenSource returns a token that says who the caller is. It is asked for each request, and for each try of it.
+type TokenSource func(ctx context.Context) (string, error)
+
+// WithToken makes the client say who the caller is, to read what only agents of the ticket protocol may read. The
+// tokens of an agent are made by ticket.Tokens.
+func WithToken(source TokenSource) Option { return func(c *Client) { c.token = source } }
 
 // WithUserAgent names the program in the broker's logs.
 func WithUserAgent(name string) Option { return func(c *Client) { c.agent = name } }
@@ -117,6 +126,17 @@ func newHTTPClient(roots *x509.CertPool) *http.Client {
 		Transport:     t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// With returns a client that differs in some options and shares the connections. WithHTTPClient and WithRootCAs have no
+// effect here.
+func (c *Client) With(opts ...Option) *Client {
+	other := *c
+	for _, o := range opts {
+		o(&other)
+	}
+	other.http, other.roots = c.http, c.roots
+	return &other
 }
 
 // Clock returns the clock this client stamps with, nil when stamping is off.

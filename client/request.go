@@ -68,6 +68,13 @@ func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 		req.Header[name] = values
 	}
 	req.Header.Set("User-Agent", c.agent)
+	if c.token != nil {
+		token, err := c.token(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("client: make a token: %w", err)
+		}
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	return req, nil
 }
 

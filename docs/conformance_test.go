@@ -26,6 +26,7 @@ func testDirs() map[string]string {
 		"web":       "../internal/transport/web",
 		"projector": "../internal/projector",
 		"signature": "../internal/signature",
+		"identity":  "../internal/identity",
 		"egress":    "../internal/egress",
 		"webhook":   "../internal/transport/webhook",
 	}

@@ -98,6 +98,10 @@ const (
 	CodeGrantBound        Code = "grant_bound"
 	CodeSelfApproval      Code = "self_approval"
 
+	CodeUnauthenticated Code = "unauthenticated"
+	CodeTokenInvalid    Code = "token_invalid"
+	CodeRightsChanged   Code = "rights_changed"
+
 	CodeAgentInvalid  Code = "agent_invalid"
 	CodeAgentUnknown  Code = "agent_unknown"
 	CodeAgentConflict Code = "agent_conflict"

@@ -39,8 +39,9 @@ func validToken(s string) bool {
 
 // Pattern selects topics. The zero value matches none.
 type Pattern struct {
-	text string
-	wild bool // has * or >
+	text   string
+	wild   bool   // has * or >
+	except string // topics that begin with it are not selected; "": none
 }
 
 // ParsePattern reads a topic name in which a token may be '*' (any one token)
@@ -101,6 +102,9 @@ func match[T string | []byte](p Pattern, topic T) bool {
 	if len(topic) == 0 || topic[0] == '$' && !ReservedTopic(p.text) {
 		return false
 	}
+	if n := len(p.except); n > 0 && len(topic) >= n && string(topic[:n]) == p.except {
+		return false
+	}
 	pattern := p.text
 	for {
 		want, patternRest, patternMore := strings.Cut(pattern, ".")
@@ -135,5 +139,51 @@ func (p Pattern) Beginning() string {
 // Exact returns the one topic that a pattern without wildcards selects.
 func (p Pattern) Exact() (string, bool) { return p.text, !p.wild && p.text != "" }
 
-// String returns the pattern as it was written.
-func (p Pattern) String() string { return p.text }
+// String returns the pattern as it was written, and what was taken out of it.
+func (p Pattern) String() string {
+	if p.except != "" {
+		return p.text + " except " + p.except + ">"
+	}
+	return p.text
+}
+
+// Except returns a pattern with wildcards without the topics that begin with a
+// text, in place of what was taken out of it before.
+func (p Pattern) Except(beginning string) Pattern {
+	if p.wild {
+		p.except = beginning
+	}
+	return p
+}
+
+// Both returns the pattern of the topics that two patterns select, of which nothing
+// was taken out. There is none if no topic is selected by both.
+func (p Pattern) Both(q Pattern) (both Pattern, ok bool) {
+	if ReservedTopic(p.text) != ReservedTopic(q.text) || p.text == "" || q.text == "" {
+		return Pattern{}, false
+	}
+	var tokens []string
+	a, b := strings.Split(p.text, "."), strings.Split(q.text, ".")
+	for len(a) > 0 && len(b) > 0 {
+		switch {
+		case a[0] == ">":
+			tokens, a, b = append(tokens, b...), nil, nil
+			continue
+		case b[0] == ">":
+			tokens, a, b = append(tokens, a...), nil, nil
+			continue
+		case a[0] == "*":
+			tokens = append(tokens, b[0])
+		case b[0] == "*" || a[0] == b[0]:
+			tokens = append(tokens, a[0])
+		default:
+			return Pattern{}, false
+		}
+		a, b = a[1:], b[1:]
+	}
+	if len(a)+len(b) > 0 {
+		return Pattern{}, false
+	}
+	text := strings.Join(tokens, ".")
+	return Pattern{text: text, wild: strings.ContainsAny(text, "*>")}, true
+}

@@ -93,7 +93,8 @@ func OpenAgent(ctx context.Context, c *client.Client, o AgentOptions) (*Agent, e
 	if err != nil {
 		return nil, err
 	}
-	a := &Agent{o: o, c: c, sender: NewSender(c, o.Name, o.Key), book: b, keys: newKeyring(c), slots: make(chan struct{}, max(1, o.Concurrency))}
+	sender := NewSender(c, o.Name, o.Key)
+	a := &Agent{o: o, c: sender.c, sender: sender, book: b, keys: newKeyring(c), slots: make(chan struct{}, max(1, o.Concurrency))}
 	a.beats = newBeats(a.sender, o.HeartbeatEvery, o.Accepts, o.Capabilities, cap(a.slots), o.OnError)
 	return a, nil
 }

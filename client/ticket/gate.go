@@ -40,7 +40,8 @@ type Gate struct {
 
 // NewGate returns the gate of an approver, who signs with a key of their own.
 func NewGate(c *client.Client, name string, key ed25519.PrivateKey) *Gate {
-	return &Gate{c: c, sender: NewSender(c, name, key), keys: newKeyring(c)}
+	sender := NewSender(c, name, key)
+	return &Gate{c: sender.c, sender: sender, keys: newKeyring(c)}
 }
 
 // Waiting returns what waits for a decision, the oldest first. The hashes are computed

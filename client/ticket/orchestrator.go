@@ -73,8 +73,9 @@ func NewOrchestrator(c *client.Client, o OrchestratorOptions) (*Orchestrator, er
 	if o.OnError == nil {
 		o.OnError = func(error) {}
 	}
+	sender := NewSender(c, o.Name, o.Key)
 	return &Orchestrator{
-		o: o, c: c, sender: NewSender(c, o.Name, o.Key),
+		o: o, c: sender.c, sender: sender,
 		tickets: map[string]*Ticket{}, wakes: map[string]time.Time{}, refused: map[string]int{},
 	}, nil
 }

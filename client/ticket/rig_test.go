@@ -73,7 +73,8 @@ func (s *space) said(from, kind string, n int) *ticketclient.Message {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), tickettest.Patience)
 	defer cancel()
-	for item, err := range s.c.Follow(ctx, []string{"bus.main.>"}, client.FollowOptions{}) {
+	orch := s.c.With(client.WithToken(ticketclient.Tokens(s.c, "orch", tickettest.Key("orch"))))
+	for item, err := range orch.Follow(ctx, []string{"bus.main.>"}, client.FollowOptions{}) {
 		if err != nil {
 			s.t.Fatalf("%s has not sent %d of %s: %v", from, n, kind, err)
 		}

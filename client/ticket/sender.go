@@ -19,9 +19,10 @@ type Sender struct {
 	key  ed25519.PrivateKey
 }
 
-// NewSender returns the sender of a registered agent.
+// NewSender returns the sender of a registered agent, who also says to the broker
+// which agent it is.
 func NewSender(c *client.Client, name string, key ed25519.PrivateKey) *Sender {
-	return &Sender{c: c, name: name, key: key}
+	return &Sender{c: c.With(client.WithToken(Tokens(c, name, key))), name: name, key: key}
 }
 
 // Name is that of the agent.

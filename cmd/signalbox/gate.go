@@ -30,7 +30,6 @@ func (a *app) gateCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.goThrough(cmd.Context()) },
 	}
-	a.identityFlags(cmd)
 	cmd.AddCommand(a.gateListCommand(), a.gateShowCommand(), a.gateApproveCommand(), a.gateDenyCommand())
 	return cmd
 }

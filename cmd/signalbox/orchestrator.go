@@ -47,18 +47,10 @@ func (a *app) orchestratorCommand() *cobra.Command {
 			return a.orchestrate(cmd.Context(), path, dry)
 		},
 	}
-	a.identityFlags(cmd)
 	cmd.Flags().StringVar(&path, "policy", "", "policy `file`, in YAML or JSON")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done next, and do nothing")
 	cmd.Flags().BoolVar(&example, "example", false, "print a policy to begin with")
 	return cmd
-}
-
-// identityFlags say who acts.
-func (a *app) identityFlags(cmd *cobra.Command) {
-	f := cmd.PersistentFlags()
-	f.StringVar(&a.as, "as", os.Getenv("SIGNALBOX_AGENT"), "the `agent` of the ticket protocol that acts; the environment variable SIGNALBOX_AGENT sets the default")
-	f.StringVar(&a.agentKey, "agent-key", os.Getenv("SIGNALBOX_AGENT_KEY"), "`file` with the key of the agent; the environment variable SIGNALBOX_AGENT_KEY sets the default")
 }
 
 // identity is the agent that acts, and its key.

@@ -86,6 +86,8 @@ func (a *app) root() *cobra.Command {
 	f := root.PersistentFlags()
 	f.StringVar(&a.url, "url", envOr("SIGNALBOX_URL", "http://127.0.0.1:8080"), "the broker's `URL`; the environment variable SIGNALBOX_URL sets the default")
 	f.StringVar(&a.ca, "ca", os.Getenv("SIGNALBOX_CA"), "`file` of certificates (PEM) to trust for an https URL in place of the system's; the environment variable SIGNALBOX_CA sets the default")
+	f.StringVar(&a.as, "as", os.Getenv("SIGNALBOX_AGENT"), "read as this `agent` of the ticket protocol, whose key is in --agent-key; the environment variable SIGNALBOX_AGENT sets the default")
+	f.StringVar(&a.agentKey, "agent-key", os.Getenv("SIGNALBOX_AGENT_KEY"), "`file` with the key of the agent in --as; the environment variable SIGNALBOX_AGENT_KEY sets the default")
 	f.StringVar(&a.format, "format", "auto", "output as `text` or json; auto is text on a terminal and json elsewhere")
 	f.BoolVar(&a.json, "json", false, "the same as --format json: one JSON object per line")
 	for _, c := range []*cobra.Command{
@@ -167,6 +169,14 @@ func firstLine(s string) string {
 // client returns a client of the broker that the flags name. A person waits in front of a command, so it gives up after
 // a second; stamping is the broker's, because a command reads nothing that its events could be ordered after.
 func (a *app) client(opts ...client.Option) (*client.Client, error) {
+	tokens, err := a.tokens()
+	if err != nil {
+		return nil, err
+	}
+	return a.newClient(append(opts, client.WithToken(tokens))...)
+}
+
+func (a *app) newClient(opts ...client.Option) (*client.Client, error) {
 	roots, err := a.roots()
 	if err != nil {
 		return nil, err

@@ -19,6 +19,7 @@ type RegistryInfo struct {
 	Space         string // "": the space was not founded, and has no agents
 	Administrator string // the public key that signs changes
 	Revision      int64  // counts the changes
+	Staffed       bool   // there are agents beside the broker's own
 }
 
 // AgentInfo is an agent of the registry.
@@ -44,7 +45,12 @@ type AgentKey struct {
 func (b *Broker) Registry() RegistryInfo { return registryInfo(b.registry.Load()) }
 
 func registryInfo(r *projector.Registry) RegistryInfo {
-	return RegistryInfo{Space: r.Space, Administrator: r.Administrator, Revision: r.Revision}
+	return RegistryInfo{Space: r.Space, Administrator: r.Administrator, Revision: r.Revision, Staffed: staffed(r)}
+}
+
+func staffed(r *projector.Registry) bool {
+	_, err := r.Agent(ticket.RoleBus)
+	return r.Agents > 1 || r.Agents == 1 && err != nil
 }
 
 // Agents returns all agents, by name, and the registry that they are of.

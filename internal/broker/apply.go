@@ -68,8 +68,8 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 	defer out.Batch.Close()
 	applied := b.elapsed()
 	err = b.store.Commit(out.Batch, func() {
+		b.registry.Store(out.Registry) // before anything that it may keep from a reader
 		b.dispatch.Advance(&out)
-		b.registry.Store(out.Registry)
 		b.audit.advance(&out.Space)
 	})
 	if err != nil {

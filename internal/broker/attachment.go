@@ -21,6 +21,7 @@ import (
 // to one goroutine, but for what ends it.
 type Attachment struct {
 	b       *Broker
+	p       identity.Principal
 	id      string
 	session *session
 	ended   chan struct{}
@@ -37,13 +38,16 @@ type Gap struct {
 // other, and opens a reader at its cursor. Last, if given, acknowledges first.
 // Gap is one that the client may not have been told of yet.
 func (b *Broker) Attach(ctx context.Context, p identity.Principal, id string, last *event.Cursor) (a *Attachment, reader *dispatch.Reader, gap *Gap, err error) {
+	if err := b.own(p, id); err != nil {
+		return nil, nil, nil, err
+	}
 	if last != nil {
 		if _, err := b.Acknowledge(ctx, p, id, *last); err != nil {
 			return nil, nil, nil, err
 		}
 	}
 	session := b.deliveries.enter(id)
-	a = &Attachment{b: b, id: id, session: session, ended: make(chan struct{})}
+	a = &Attachment{b: b, p: p, id: id, session: session, ended: make(chan struct{})}
 	b.deliveries.take(session, a)
 	reader, gap, err = a.Open(ctx)
 	if err != nil {
@@ -68,7 +72,11 @@ func (a *Attachment) Open(ctx context.Context) (*dispatch.Reader, *Gap, error) {
 		case state.Paused:
 			a.b.deliveries.stop(a, EndPaused)
 		}
-		spec, err := a.b.specOf(&config.Document, &state, a.count)
+		reach, err := a.b.reachOf(a.p, config.Owner)
+		if err != nil {
+			return nil, nil, err
+		}
+		spec, err := a.b.specOf(reach, &config.Document, &state, a.count)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -123,7 +131,7 @@ func (a *Attachment) Close() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		// The counts are figures for people; losing them to a full queue is no harm.
-		_, _ = a.b.Acknowledge(ctx, identity.Anonymous(), a.id, event.Cursor{})
+		_, _ = a.b.Acknowledge(ctx, a.p, a.id, event.Cursor{})
 	}
 	a.b.deliveries.leave(a.id, a.session)
 }
@@ -138,6 +146,9 @@ func (a *Attachment) count(c dispatch.Counts) {
 func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id string, c event.Cursor) (event.Cursor, error) {
 	if own := b.dispatch.Head(); c.Incarnation != "" && c.Incarnation != own.Incarnation {
 		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since.", c)
+	}
+	if err := b.own(p, id); err != nil {
+		return event.Cursor{}, err
 	}
 	op := eventlog.Subscription{Op: eventlog.SubscriptionAcknowledge, ID: id, Place: &eventlog.Place{Cursor: c.Position, Began: c.Began}}
 	s := b.deliveries.enter(id)
@@ -156,15 +167,17 @@ func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id strin
 }
 
 // specOf is what a subscription reads. Counted is told what became of the events.
-func (b *Broker) specOf(d *event.Subscription, s *store.SubscriptionState, counted func(dispatch.Counts)) (dispatch.Spec, error) {
+func (b *Broker) specOf(r *reach, d *event.Subscription, s *store.SubscriptionState, counted func(dispatch.Counts)) (dispatch.Spec, error) {
 	cursor := b.cursorOf(s)
 	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Durable: true, Counted: counted, Start: dispatch.Start{Cursor: &cursor, Exact: true}}
 	if s.Since != 0 {
 		spec.Since = time.UnixMilli(s.Since)
 	}
 	var err error
-	spec.Filter, err = b.selected(d)
-	return spec, err
+	if spec.Filter, err = b.selected(d); err != nil {
+		return spec, err
+	}
+	return spec, r.limit(&spec)
 }
 
 func (b *Broker) gapOf(s *store.SubscriptionState) *Gap {

@@ -10,6 +10,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/audit"
+	"signalbox/internal/identity"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -56,7 +57,11 @@ func (b *Broker) StoredCheckpoints(from, to uint64, most int, each func(size uin
 
 // ProveEntry proves that an entry is part of what a checkpoint has signed, and waits
 // until there is such a checkpoint.
-func (b *Broker) ProveEntry(ctx context.Context, index uint64) (audit.Proof, error) {
+func (b *Broker) ProveEntry(ctx context.Context, as identity.Principal, index uint64) (audit.Proof, error) {
+	return b.prove(ctx, b.Bodies(as), index)
+}
+
+func (b *Broker) prove(ctx context.Context, bodies Bodies, index uint64) (audit.Proof, error) {
 	if size := b.AuditSize(); index >= size {
 		return audit.Proof{}, event.Errorf(event.CodeParameterInvalid, "There is no entry %d: the audit trail has %d.", index, size).With("leaf")
 	}
@@ -68,7 +73,7 @@ func (b *Broker) ProveEntry(ctx context.Context, index uint64) (audit.Proof, err
 	if p.Hashes, err = audit.ProveInclusion(c.Size, index, b.audit.tree.hash); err != nil {
 		return p, err
 	}
-	err = b.AuditLines(ctx, index, index+1, true, func(l *audit.Line) (bool, error) {
+	err = b.AuditLines(ctx, index, index+1, bodies, func(l *audit.Line) (bool, error) {
 		p.Leaf = fmt.Sprintf("%x", l.Leaf)
 		p.Entry = json.RawMessage(bytes.TrimSpace(audit.AppendLine(nil, l)))
 		return false, nil
@@ -77,12 +82,22 @@ func (b *Broker) ProveEntry(ctx context.Context, index uint64) (audit.Proof, err
 }
 
 // ProvePosition is ProveEntry for the entry by which an event got its position.
-func (b *Broker) ProvePosition(ctx context.Context, position uint64) (audit.Proof, error) {
+func (b *Broker) ProvePosition(ctx context.Context, as identity.Principal, position uint64) (audit.Proof, error) {
 	index, err := b.entryOf(ctx, position)
 	if err != nil {
 		return audit.Proof{}, err
 	}
-	return b.ProveEntry(ctx, index)
+	return b.ProveEntry(ctx, as, index)
+}
+
+// ProveReceipt is ProvePosition for whoever has just published the event, and so
+// knows it.
+func (b *Broker) ProveReceipt(ctx context.Context, position uint64) (audit.Proof, error) {
+	index, err := b.entryOf(ctx, position)
+	if err != nil {
+		return audit.Proof{}, err
+	}
+	return b.prove(ctx, func(string) bool { return true }, index)
 }
 
 // ProveConsistency proves that the trail of to entries begins with that of from. With
@@ -124,9 +139,9 @@ func (b *Broker) AuditStart(ctx context.Context, from uint64) (s audit.Start, ch
 }
 
 // AuditLines calls each with the entries in [from, to), which must be durable, until
-// it returns false. With bodies, those that still exist are filled in. What it
-// hands over is valid during the call; the chain is not filled in.
-func (b *Broker) AuditLines(ctx context.Context, from, to uint64, bodies bool, each func(*audit.Line) (more bool, err error)) error {
+// it returns false. Of the events on topics that bodies has, those that still exist
+// are filled in. What it hands over is valid during the call; the chain is not filled in.
+func (b *Broker) AuditLines(ctx context.Context, from, to uint64, bodies Bodies, each func(*audit.Line) (more bool, err error)) error {
 	more := true
 	for from < to && more {
 		end := min(to, from+auditPortion)
@@ -146,7 +161,7 @@ func (b *Broker) AuditLines(ctx context.Context, from, to uint64, bodies bool, e
 // the space of what is removed meanwhile: an export may take hours.
 const auditPortion = 10_000
 
-func (b *Broker) linesOf(ctx context.Context, from, to uint64, bodies bool, each func(*audit.Line) (more bool, err error)) error {
+func (b *Broker) linesOf(ctx context.Context, from, to uint64, bodies Bodies, each func(*audit.Line) (more bool, err error)) error {
 	next := from
 	return b.store.LeafRows(from, true, func(row store.LeafRow) (bool, error) {
 		if row.First > next {
@@ -181,14 +196,14 @@ func (b *Broker) linesOf(ctx context.Context, from, to uint64, bodies bool, each
 }
 
 // fillBody adds what an entry's digest is the hash of, as far as it still exists.
-func (b *Broker) fillBody(l *audit.Line, events bool) error {
+func (b *Broker) fillBody(l *audit.Line, bodies Bodies) error {
 	switch {
 	case !l.Known:
 		return nil
 	case l.Kind != audit.KindEvent:
 		l.Body = l.Detail
 		return nil
-	case !events || l.Flags == projector.Duplicate: // whose body was never stored
+	case bodies == nil || l.Flags == projector.Duplicate || !bodies(l.Topic): // whose body was never stored
 		return nil
 	}
 	t, err := b.dispatch.Topic(l.Topic)
@@ -232,7 +247,7 @@ func (b *Broker) entryOf(ctx context.Context, position uint64) (uint64, error) {
 		}
 	}
 	index, ok := uint64(0), false
-	err := b.AuditLines(ctx, low, high, false, func(l *audit.Line) (bool, error) {
+	err := b.AuditLines(ctx, low, high, nil, func(l *audit.Line) (bool, error) {
 		ok = l.Places(position)
 		index = l.Index
 		return !ok, nil
@@ -245,7 +260,7 @@ func (b *Broker) entryOf(ctx context.Context, position uint64) (uint64, error) {
 
 // placed returns the first entry in [from, to) that gave an event a position.
 func (b *Broker) placed(ctx context.Context, from, to uint64) (index, position uint64, err error) {
-	err = b.AuditLines(ctx, from, to, false, func(l *audit.Line) (bool, error) {
+	err = b.AuditLines(ctx, from, to, nil, func(l *audit.Line) (bool, error) {
 		if l.Places(l.Position) {
 			index, position = l.Index, l.Position
 		}

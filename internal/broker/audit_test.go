@@ -58,7 +58,7 @@ func exported(t *testing.T, b *broker.Broker, checkpoints ...audit.Checkpoint) [
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = b.AuditLines(context.Background(), 0, b.AuditSize(), true, func(l *audit.Line) (bool, error) {
+	err = b.AuditLines(context.Background(), 0, b.AuditSize(), b.Bodies(anonymous()), func(l *audit.Line) (bool, error) {
 		chain = audit.NextChain(chain, l.Leaf)
 		l.Chain = chain
 		out = audit.AppendLine(out, l)
@@ -114,7 +114,7 @@ func TestTreeIsBuiltInPieces(t *testing.T) {
 	}
 	keys := keysOf(t, r.b)
 	for _, position := range []uint64{1, 255, 256, 257, 700, 1455} {
-		p, err := r.b.ProvePosition(context.Background(), position)
+		p, err := r.b.ProvePosition(context.Background(), anonymous(), position)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestEveryDecisionHasAnEntry(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	err := r.b.AuditLines(context.Background(), 0, r.b.AuditSize(), true, func(l *audit.Line) (bool, error) {
+	err := r.b.AuditLines(context.Background(), 0, r.b.AuditSize(), r.b.Bodies(anonymous()), func(l *audit.Line) (bool, error) {
 		detail := ""
 		if l.Kind != audit.KindEvent {
 			var d struct{ Op, Code string }

@@ -12,6 +12,7 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/audit"
+	"signalbox/internal/identity"
 	"signalbox/internal/projector"
 )
 
@@ -28,18 +29,19 @@ const (
 // AuditQuery says which entries are wanted; what is zero asks for nothing. Entries that
 // are about an event match by its attributes only while the event is stored.
 type AuditQuery struct {
-	From         uint64          // index of the first entry to look at
-	To           uint64          // index behind the last one; 0: the end
-	FromPosition uint64          // begin with the entry of this position
-	Since, Until int64           // log time, Unix ms, both included
-	Kind         audit.Kind      // 0: any
-	Topic        *event.Pattern  // nil: any
-	Type         string          // of the event
-	Source       string          // of the event, or the principal of anything else
-	Key          string          // subject or partitionkey of the event
-	Trace        string          // correlationid, causationid, id, traceparent or its trace id
-	Positions    []PositionRange // entries about one of these: of the events, their expiry and their deliveries
-	Limit        int             // 0: 100
+	As           identity.Principal // who asks
+	From         uint64             // index of the first entry to look at
+	To           uint64             // index behind the last one; 0: the end
+	FromPosition uint64             // begin with the entry of this position
+	Since, Until int64              // log time, Unix ms, both included
+	Kind         audit.Kind         // 0: any
+	Topic        *event.Pattern     // nil: any
+	Type         string             // of the event
+	Source       string             // of the event, or the principal of anything else
+	Key          string             // subject or partitionkey of the event
+	Trace        string             // correlationid, causationid, id, traceparent or its trace id
+	Positions    []PositionRange    // entries about one of these: of the events, their expiry and their deliveries
+	Limit        int                // 0: 100
 }
 
 // PositionRange is of positions, both included.
@@ -65,9 +67,9 @@ func (b *Broker) AuditEntries(ctx context.Context, q AuditQuery) (page AuditPage
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	began, held := b.elapsed(), 0
+	began, held, bodies := b.elapsed(), 0, b.Bodies(q.As)
 	scan := min(to, page.Next+auditScanMax)
-	err = b.AuditLines(ctx, page.Next, scan, false, func(l *audit.Line) (bool, error) {
+	err = b.AuditLines(ctx, page.Next, scan, nil, func(l *audit.Line) (bool, error) {
 		if q.Until != 0 && l.Known && l.LogMillis > q.Until {
 			page.Next = page.Size // there is no more
 			return false, nil
@@ -76,7 +78,7 @@ func (b *Broker) AuditEntries(ctx context.Context, q AuditQuery) (page AuditPage
 		if !q.concerns(l) {
 			return b.elapsed()-began < auditScanTime, nil
 		}
-		if err := b.fillBody(l, true); err != nil {
+		if err := b.fillBody(l, bodies); err != nil {
 			return false, err
 		}
 		if q.matches(l) {
@@ -118,7 +120,7 @@ func (b *Broker) entrySince(ctx context.Context, low, high uint64, millis int64)
 	for low < high {
 		middle := low + (high-low)/2
 		early := true // what was written before entries were kept has no time
-		err := b.AuditLines(ctx, middle, middle+1, false, func(l *audit.Line) (bool, error) {
+		err := b.AuditLines(ctx, middle, middle+1, nil, func(l *audit.Line) (bool, error) {
 			early = !l.Known || l.LogMillis < millis
 			return false, nil
 		})

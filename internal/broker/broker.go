@@ -385,13 +385,40 @@ func (b *Broker) Close() error {
 	return b.closeErr
 }
 
-// Read opens a reader; see [dispatch.Dispatch.Open]. It must be closed.
-func (b *Broker) Read(req ReadRequest) (*dispatch.Reader, error) {
-	return b.dispatch.Open(dispatch.Spec(req))
+// ReadRequest says what to read, and from where, as [dispatch.Spec] does.
+type ReadRequest struct {
+	As       identity.Principal // who reads
+	Patterns []event.Pattern
+	Start    dispatch.Start
+	View     string
+	Filter   *filter.Filter
+	Live     dispatch.Mark
+	Durable  bool
+	Counted  func(dispatch.Counts)
+	Select   event.Selection
 }
 
-// ReadRequest says what to read, and from where.
-type ReadRequest dispatch.Spec
+// Read opens a reader; see [dispatch.Dispatch.Open]. It must be closed. It fails, and
+// a reader ends, with code unauthenticated, token_invalid or not_permitted where the
+// principal may not read, and a reader with rights_changed where it may read
+// something else from now on.
+func (b *Broker) Read(req ReadRequest) (*dispatch.Reader, error) {
+	spec := dispatch.Spec{Patterns: req.Patterns, Start: req.Start, View: req.View, Filter: req.Filter, Live: req.Live, Durable: req.Durable, Counted: req.Counted, Select: req.Select}
+	if err := b.reach(req.As).limit(&spec); err != nil {
+		b.refusals.add(req.As, refusedTopic(req.Patterns), event.AsError(err).Code)
+		return nil, err
+	}
+	return b.dispatch.Open(spec)
+}
+
+// refusedTopic is what is logged of a reader that is refused.
+func refusedTopic(patterns []event.Pattern) string {
+	if len(patterns) > 1 {
+		return ""
+	}
+	name, _ := patterns[0].Exact()
+	return name
+}
 
 // Head is the cursor of the last durable event.
 func (b *Broker) Head() event.Cursor { return b.dispatch.Head() }
@@ -400,7 +427,8 @@ func (b *Broker) Head() event.Cursor { return b.dispatch.Head() }
 func (b *Broker) LogMillis() int64 { return b.dispatch.LogMillis() }
 
 // OpenState opens the state of compacted topics; see [dispatch.State]. It must
-// be closed.
+// be closed. Nothing of it is kept from anybody: topics of messages and of dead
+// letters are never compacted.
 func (b *Broker) OpenState(patterns []event.Pattern, f *filter.Filter) (*dispatch.State, error) {
 	return b.dispatch.OpenState(patterns, f)
 }

@@ -208,7 +208,7 @@ func (l *deliveryLedger) drain(t *testing.T, r *rig, id string) {
 	}
 	dead := map[string]bool{}
 	for after := uint64(0); ; {
-		letters, next, err := r.b.Letters(id, broker.LetterFilter{}, after, broker.LetterMax)
+		letters, next, err := r.b.Letters(anonymous(), id, broker.LetterFilter{}, after, broker.LetterMax)
 		if err != nil {
 			t.Fatal(err)
 		}

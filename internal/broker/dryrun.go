@@ -13,6 +13,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/filter"
+	"signalbox/internal/identity"
 )
 
 // The limits of a dry run.
@@ -35,6 +36,7 @@ const (
 
 // DryRun says what to try a filter on.
 type DryRun struct {
+	As       identity.Principal // who tries it
 	Filter   *filter.Filter
 	Patterns []event.Pattern
 	Last     int // how many of the latest events, up to DryRunLastMax
@@ -92,6 +94,10 @@ type DryRunVerdict struct {
 func (b *Broker) DryRun(ctx context.Context, run DryRun) (DryRunReport, error) {
 	if run.Last < 1 || run.Last > DryRunLastMax {
 		return DryRunReport{}, event.Errorf(event.CodeParameterInvalid, "last=%d is not a number of events from 1 to %d.", run.Last, DryRunLastMax).With("last")
+	}
+	var err error
+	if run.Patterns, err = b.reach(run.As).narrow(run.Patterns); err != nil {
+		return DryRunReport{}, err
 	}
 	if b.dryRuns.Add(1) > dryRunsMax {
 		b.dryRuns.Add(-1)

@@ -247,7 +247,10 @@ const letterScanMax = 10_000
 
 // Letters returns up to limit dead letters after a position, and where to go
 // on; 0 means that there are no more.
-func (b *Broker) Letters(id string, f LetterFilter, after uint64, limit int) (letters []Letter, next uint64, err error) {
+func (b *Broker) Letters(p identity.Principal, id string, f LetterFilter, after uint64, limit int) (letters []Letter, next uint64, err error) {
+	if err := b.reach(p).topic(projector.LetterTopic(id)); err != nil {
+		return nil, 0, err
+	}
 	view := b.store.View(func() {})
 	defer view.Close()
 	number, _, state, ok, err := view.Subscription(id)
@@ -322,7 +325,10 @@ func (b *Broker) Discard(ctx context.Context, p identity.Principal, id string, f
 }
 
 func (b *Broker) moveLetters(ctx context.Context, p identity.Principal, f LetterFilter, after uint64, limit int, op *eventlog.Subscription) (LetterMove, error) {
-	letters, next, err := b.Letters(op.ID, f, after, limit)
+	if err := b.own(p, op.ID); err != nil {
+		return LetterMove{}, err
+	}
+	letters, next, err := b.Letters(p, op.ID, f, after, limit)
 	if err != nil {
 		return LetterMove{}, err
 	}

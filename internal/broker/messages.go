@@ -32,6 +32,9 @@ func (b *Broker) PostMessage(ctx context.Context, p identity.Principal, raw []by
 		b.Refused(p, "", refused)
 		return MessageReceipt{}, refused
 	}
+	if from := proposal.Message.From; p.Subject() != "" && p.Subject() != from {
+		return MessageReceipt{}, b.refuse(p, proposal.Topic, event.Errorf(event.CodeNotPermitted, "The message is from %q and the request from %q: each agent sends its own.", from, p.Subject()).With("from"))
+	}
 	result, err := b.propose(ctx, proposal)
 	if err == nil && result.Err != nil {
 		err = result.Err

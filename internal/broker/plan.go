@@ -33,7 +33,7 @@ const (
 type plan struct {
 	b     *Broker
 	s     *session
-	p     identity.Principal
+	p     identity.Principal // who asks; of a webhook nobody
 	id    string
 	kind  string // that the subscription must have
 	req   FetchRequest
@@ -42,6 +42,7 @@ type plan struct {
 	number  uint32
 	config  store.SubscriptionConfig
 	state   store.SubscriptionState
+	reach   *reach
 	hand    eventlog.HandOut
 	json    map[uint64][]byte // by position
 	counts  eventlog.Counts   // since the last candidate
@@ -81,6 +82,13 @@ func (pl *plan) once(ctx context.Context) ([]HandedOut, error) {
 		return nil, unknownSubscription(pl.id)
 	case pl.settings().Kind != pl.kind:
 		return nil, event.Errorf(event.CodeSubscriptionConflict, "The subscription's kind is %s: nothing can be fetched from it.", pl.settings().Kind)
+	}
+	asks := pl.p
+	if pl.kind == event.KindWebhook {
+		asks = identity.Named(pl.config.Owner)
+	}
+	if pl.reach, err = pl.b.reachOf(asks, pl.config.Owner); err != nil {
+		return nil, err
 	}
 	place := eventlog.Place{Cursor: pl.state.Cursor, Began: pl.state.Began, Since: pl.state.Since}
 	pl.hand = eventlog.HandOut{Epoch: pl.state.Epoch, From: place, To: place, Max: pl.req.Max, Visibility: pl.settings().Visibility.Std().Milliseconds()}

@@ -22,6 +22,7 @@ func (pl *plan) again(ctx context.Context) error {
 	err := pl.b.store.Outstanding(pl.number, pl.state.Epoch, func(position uint64, row store.Pending) (bool, error) {
 		switch {
 		case row.State != store.PendingReady:
+		case pl.reach.topic(row.Topic) != nil: // its owner may not read that any more
 		case projector.Spent(&row, pl.settings(), pl.state.Acked) != "":
 			spent = append(spent, position)
 			rows[position] = row

@@ -150,7 +150,7 @@ func (pl *plan) open(ctx context.Context) error {
 	}
 	pl.closeReader()
 	// The reader outlives this plan, so what it counts is the session's.
-	spec, err := pl.b.specOf(&pl.config.Document, &pl.state, pl.s.count)
+	spec, err := pl.b.specOf(pl.reach, &pl.config.Document, &pl.state, pl.s.count)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 // readEntries are the details of what readers without a subscription were given.
 func readEntries(t *testing.T, b *broker.Broker) (out []map[string]any) {
 	t.Helper()
-	err := b.AuditLines(context.Background(), 0, b.AuditSize(), true, func(l *audit.Line) (bool, error) {
+	err := b.AuditLines(context.Background(), 0, b.AuditSize(), nil, func(l *audit.Line) (bool, error) {
 		var detail map[string]any
 		if l.Kind == audit.KindDelivery && json.Unmarshal(l.Detail, &detail) == nil && detail["op"] == "read" {
 			out = append(out, detail)

@@ -65,6 +65,9 @@ func (b *Broker) settle(ctx context.Context, p identity.Principal, id, verdict s
 	if err := checkTokens(v.Tokens); err != nil {
 		return nil, err
 	}
+	if err := b.own(p, id); err != nil {
+		return nil, err
+	}
 	result, err := b.subscribe(ctx, p, &eventlog.Subscription{Op: eventlog.SubscriptionSettle, ID: id, Settle: settles})
 	if err != nil {
 		return nil, err
@@ -94,6 +97,9 @@ func cut(s string) string {
 // Reject makes dead letters of events at once: no worker will ever take them.
 func (b *Broker) Reject(ctx context.Context, p identity.Principal, id string, v Verdict) ([]bool, error) {
 	if err := checkTokens(v.Tokens); err != nil {
+		return nil, err
+	}
+	if err := b.own(p, id); err != nil {
 		return nil, err
 	}
 	number, _, state, ok, err := b.store.Subscription(id)

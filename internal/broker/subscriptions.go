@@ -65,7 +65,13 @@ type SubscriptionStatus struct {
 // with event.ParseSubscription.
 func (b *Broker) CreateSubscription(ctx context.Context, p identity.Principal, document event.Subscription) (SubscriptionInfo, error) {
 	op := eventlog.Subscription{Op: eventlog.SubscriptionCreate, ID: newName(subscriptionIDLength), Document: &document, Owner: p.Subject()}
+	if p.Subject() != "" {
+		op.ID = agentSubscription + op.ID
+	}
 	err := b.checkSubscription(&document)
+	if err == nil {
+		err = b.mayRead(p, &document)
+	}
 	if field := document.Incomplete(); err == nil && field != "" {
 		err = incomplete(field)
 	}
@@ -98,7 +104,14 @@ func (b *Broker) refuse(p identity.Principal, topic string, err error) error {
 
 // UpdateSubscription replaces the document. The cursor does not move.
 func (b *Broker) UpdateSubscription(ctx context.Context, p identity.Principal, id string, document event.Subscription) (SubscriptionInfo, error) {
-	if err := b.checkSubscription(&document); err != nil {
+	err := b.own(p, id)
+	if err == nil {
+		err = b.checkSubscription(&document)
+	}
+	if err == nil {
+		err = b.mayRead(p, &document)
+	}
+	if err != nil {
 		return SubscriptionInfo{}, b.refuse(p, projector.TopicSubscriptions, err)
 	}
 	terms, err := b.terms(&document)
@@ -117,6 +130,9 @@ func (b *Broker) UpdateSubscription(ctx context.Context, p identity.Principal, i
 // returns it as it was.
 func (b *Broker) DeleteSubscription(ctx context.Context, p identity.Principal, id string) (SubscriptionInfo, error) {
 	info, err := b.Subscription(id)
+	if err == nil && b.active(info.Owner) { // else nobody could
+		err = b.own(p, id)
+	}
 	if err != nil {
 		return SubscriptionInfo{}, err
 	}
@@ -134,6 +150,9 @@ func (b *Broker) PauseSubscription(ctx context.Context, p identity.Principal, id
 	if pause {
 		op.Op = eventlog.SubscriptionPause
 	}
+	if err := b.own(p, id); err != nil {
+		return SubscriptionInfo{}, err
+	}
 	if _, err := b.subscribe(ctx, p, &op); err != nil {
 		return SubscriptionInfo{}, err
 	}
@@ -147,6 +166,9 @@ func (b *Broker) PauseSubscription(ctx context.Context, p identity.Principal, id
 // out. Start is as in the document.
 func (b *Broker) SeekSubscription(ctx context.Context, p identity.Principal, id, start string) (SubscriptionInfo, error) {
 	info, err := b.Subscription(id)
+	if err == nil {
+		err = b.own(p, id)
+	}
 	if err != nil {
 		return SubscriptionInfo{}, err
 	}

@@ -70,7 +70,7 @@ func (x *box) ack(id string, handed ...broker.HandedOut) {
 
 func (x *box) letters(id string) []broker.Letter {
 	x.t.Helper()
-	letters, _, err := x.Letters(id, broker.LetterFilter{}, 0, broker.LetterMax)
+	letters, _, err := x.Letters(anonymous(), id, broker.LetterFilter{}, 0, broker.LetterMax)
 	if err != nil {
 		x.t.Fatal(err)
 	}

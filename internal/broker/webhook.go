@@ -65,7 +65,11 @@ func (b *Broker) HandOutWebhook(ctx context.Context, id string, limit int) (hand
 	defer s.unlock()
 	pl := plan{b: b, s: s, p: identity.Anonymous(), id: id, kind: event.KindWebhook, req: FetchRequest{Max: min(limit, FetchMax)}, final: true}
 	handed, err = pl.run(ctx)
-	if err != nil {
+	switch code := event.AsError(err); {
+	case err == nil:
+	case code.Code == event.CodeNotPermitted || code.Code == event.CodeTokenInvalid || code.Code == event.CodeUnauthenticated:
+		return nil, -1, nil // its owner may not read: nothing is sent, and its place is kept
+	default:
 		return nil, 0, err
 	}
 	switch {

@@ -21,7 +21,29 @@ import (
 // Of ephemeral topics a window holds, beside that, what was placed since the
 // last one and has not been replaced. It fails with values_reset if the reader
 // has fallen behind the forgetting of a tombstone.
+//
+// What the reader may read is checked when the window is there, so that nothing is
+// delivered that came with or after the commit which took it from the reader.
 func (r *Reader) Poll(limit Limit) (Window, error) {
+	window, err := r.poll(limit)
+	if err == nil {
+		err = r.Check()
+	}
+	if err != nil {
+		return Window{}, err
+	}
+	return window, nil
+}
+
+// Check reports why the reader may not go on.
+func (r *Reader) Check() error {
+	if r.spec.Check == nil {
+		return nil
+	}
+	return r.spec.Check()
+}
+
+func (r *Reader) poll(limit Limit) (Window, error) {
 	r.Release()
 	if r.spec.Durable {
 		return r.pollLog(limit)

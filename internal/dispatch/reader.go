@@ -43,6 +43,9 @@ type Spec struct {
 	Since    time.Time       // skip what was applied before
 	Counted  func(Counts)    // is told of each window with a filter; may be nil
 	Select   event.Selection // what of the events is delivered
+	// Check is asked of each window before it is delivered, and its error ends the
+	// reader. May be nil.
+	Check func() error
 }
 
 // Counts say what a filter made of the events of a window.
@@ -291,7 +294,7 @@ func (r *Reader) statePatterns(compacted []string) (list []string) {
 		if _, has := slices.BinarySearch(compacted, name); exact && !has {
 			continue
 		}
-		list = append(list, strings.ReplaceAll(p.String(), ">", "%3E"))
+		list = append(list, strings.ReplaceAll(p.Except("").String(), ">", "%3E"))
 	}
 	return list
 }

@@ -161,11 +161,16 @@ func (s *stage) openFrom(id, source string) {
 	}
 }
 
+// as is a client that reads as an agent.
+func (s *stage) as(name string) *client.Client {
+	return s.c.With(client.WithToken(ticketclient.Tokens(s.c, name, tickettest.Key(name))))
+}
+
 // gate decides about every request for approval.
 func (s *stage) gate(name string, decide func(*ticketclient.Message, *ticketclient.ApprovalRequest) (kind string, payload any)) {
 	sender := ticketclient.NewSender(s.c, name, tickettest.Key(name))
 	s.run(func(ctx context.Context) {
-		for item, err := range s.c.Follow(ctx, []string{"bus.main.approval.gate"}, client.FollowOptions{}) {
+		for item, err := range s.as(name).Follow(ctx, []string{"bus.main.approval.gate"}, client.FollowOptions{}) {
 			if err != nil {
 				return
 			}
@@ -201,7 +206,7 @@ func (s *stage) path(id string) (states []string, all []*ticketclient.Message) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), tickettest.Patience)
 	defer cancel()
-	for item, err := range s.c.Follow(ctx, []string{"bus.main.>"}, client.FollowOptions{}) {
+	for item, err := range s.as("orch").Follow(ctx, []string{"bus.main.>"}, client.FollowOptions{}) {
 		if err != nil {
 			s.t.Fatalf("the ticket went through %v and did not end: %v", states, err)
 		}

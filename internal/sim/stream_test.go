@@ -116,7 +116,7 @@ func stepLetters(w *world) {
 	w.mark(p)
 	ctx, cancel := w.waiting()
 	defer cancel()
-	letters, _, err := w.broker.Letters(p.id, broker.LetterFilter{}, 0, broker.LetterMax)
+	letters, _, err := w.broker.Letters(anonymous(), p.id, broker.LetterFilter{}, 0, broker.LetterMax)
 	if err != nil || len(letters) == 0 {
 		return
 	}
@@ -129,7 +129,7 @@ func stepLetters(w *world) {
 	}
 	w.note("%s: the dead letter of %s is discarded", p, l.At)
 	w.counts["discarded"]++
-	again, _, err := w.broker.Letters(p.id, f, 0, broker.LetterMax)
+	again, _, err := w.broker.Letters(anonymous(), p.id, f, 0, broker.LetterMax)
 	if err != nil || len(again) > 0 {
 		w.fail("%s: the dead letter of %s was discarded and is there: %v", p, l.At, err)
 	}

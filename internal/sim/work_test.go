@@ -340,7 +340,7 @@ func tokenPosition(token string) uint64 {
 
 // mark notes which events have become dead letters.
 func (w *world) mark(p *pull) {
-	letters, _, err := w.broker.Letters(p.id, broker.LetterFilter{}, 0, broker.LetterMax)
+	letters, _, err := w.broker.Letters(anonymous(), p.id, broker.LetterFilter{}, 0, broker.LetterMax)
 	if err != nil {
 		w.fail("%s: dead letters: %v", p, err)
 	}

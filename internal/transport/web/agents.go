@@ -9,7 +9,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 	"signalbox/ticket"
 )
 
@@ -88,7 +87,7 @@ func (s *Server) getAgent(w http.ResponseWriter, r *http.Request, _ url.Values) 
 
 // changeAgents reads the body as JSON whatever it says it is, as for policies.
 func (s *Server) changeAgents(w http.ResponseWriter, r *http.Request, _ url.Values) error {
-	caller := identity.Anonymous()
+	caller := principalOf(r)
 	body, held, err := s.readBody(r, ticket.MaxMessageBytes)
 	defer s.held.give(held)
 	if err != nil {

@@ -64,7 +64,7 @@ func (s *Server) auditProof(w http.ResponseWriter, r *http.Request, q url.Values
 		if err != nil {
 			return err
 		}
-		if proof, err = s.broker.ProveEntry(r.Context(), index); err != nil {
+		if proof, err = s.broker.ProveEntry(r.Context(), principalOf(r), index); err != nil {
 			return err
 		}
 	case q.Has("position") && len(q) == 1:
@@ -72,7 +72,7 @@ func (s *Server) auditProof(w http.ResponseWriter, r *http.Request, q url.Values
 		if err != nil {
 			return err
 		}
-		if proof, err = s.broker.ProvePosition(r.Context(), position); err != nil {
+		if proof, err = s.broker.ProvePosition(r.Context(), principalOf(r), position); err != nil {
 			return err
 		}
 	case q.Has("from") && !q.Has("leaf") && !q.Has("position"):
@@ -181,7 +181,7 @@ func (x *exportWriter) write(r *http.Request, start audit.Start, from, to uint64
 	if err := x.checkpoints(to); err != nil {
 		return err
 	}
-	err = x.s.broker.AuditLines(r.Context(), from, to, true, func(l *audit.Line) (bool, error) {
+	err = x.s.broker.AuditLines(r.Context(), from, to, x.s.broker.Bodies(principalOf(r)), func(l *audit.Line) (bool, error) {
 		x.chain = audit.NextChain(x.chain, l.Leaf)
 		l.Chain = x.chain
 		x.next = l.Index + 1
@@ -274,7 +274,7 @@ func (s *Server) writeProven(w http.ResponseWriter, r *http.Request, receipts []
 
 // appendProof adds the proof of an event's entry to the receipt at the end of b.
 func (s *Server) appendProof(ctx context.Context, b []byte, position uint64) ([]byte, error) {
-	proof, err := s.broker.ProvePosition(ctx, position)
+	proof, err := s.broker.ProveReceipt(ctx, position)
 	if err != nil {
 		return nil, err
 	}

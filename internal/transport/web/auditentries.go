@@ -22,6 +22,7 @@ func (s *Server) auditEntries(w http.ResponseWriter, r *http.Request, q url.Valu
 	if err != nil {
 		return err
 	}
+	query.As = principalOf(r)
 	page, err := s.broker.AuditEntries(r.Context(), query)
 	if err != nil {
 		return err

@@ -40,6 +40,7 @@ type reading struct {
 	wait     time.Duration
 	waits    bool        // wait was given
 	from     event.Trace // of the request
+	caller   caller
 
 	// Of the stream of a subscription, whose cursor is the broker's.
 	subscription string
@@ -50,8 +51,8 @@ type reading struct {
 
 // parseReading reads the parameters and headers that all reads share.
 func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p reading, err error) {
-	p.limit, p.from = limitDefault, traceOf(r.Header)
-	p.request.Patterns = patterns
+	p.limit, p.from, p.caller = limitDefault, traceOf(r.Header), callerOf(r)
+	p.request.Patterns, p.request.As = patterns, p.caller.Principal
 	if p.socket = wantsSocket(r); !p.socket {
 		stream, err := wantsStream(r.Header["Accept"])
 		if err != nil {

@@ -54,6 +54,7 @@ var unreachable = map[event.Code]string{
 	event.CodeLedgerFull:     "is an agent's, in package client",
 	event.CodeJournalDamaged: "is an agent's, in package client",
 	event.CodeBackupInvalid:  "a backup is read by the command that restores it",
+	event.CodeRightsChanged:  "a reader that is open is told; TestRightsChangeUnderReaders has it",
 	event.CodeAgentLimit:     "ten thousand agents would take minutes; nothing else leads there",
 
 	event.CodeSubscriptionLimit: "a million subscriptions would take minutes; the projector's tests reach it",
@@ -81,6 +82,7 @@ func refusals(clock *steppedClock) map[event.Code]refusal {
 	maps.Copy(all, refusedAgents())
 	maps.Copy(all, refusedMessages())
 	maps.Copy(all, refusedByTickets())
+	maps.Copy(all, refusedReaders())
 	return all
 }
 

@@ -27,7 +27,7 @@ func (s *Server) fetchSubscription(w http.ResponseWriter, r *http.Request, _ url
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	lift(w)
-	handed, err := s.broker.Fetch(r.Context(), identity.Anonymous(), r.PathValue("id"), broker.FetchRequest{
+	handed, err := s.broker.Fetch(r.Context(), principalOf(r), r.PathValue("id"), broker.FetchRequest{
 		Max: most, Visibility: visibility.Std(), Wait: min(wait.Std(), waitMax),
 	})
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Server) say(w http.ResponseWriter, r *http.Request, one string, v *brok
 		v.Tokens = append(v.Tokens, one)
 	}
 	// What was said takes effect whether the caller stays or leaves.
-	done, err := say(context.WithoutCancel(r.Context()), identity.Anonymous(), r.PathValue("id"), *v)
+	done, err := say(context.WithoutCancel(r.Context()), principalOf(r), r.PathValue("id"), *v)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (s *Server) ackSubscription(w http.ResponseWriter, r *http.Request, _ url.V
 	if one != "" || v.Tokens != nil {
 		return event.Errorf(event.CodeParameterInvalid, "Send tokens or a cursor, not both.").With("cursor")
 	}
-	at, err := s.broker.Acknowledge(r.Context(), identity.Anonymous(), r.PathValue("id"), cursor)
+	at, err := s.broker.Acknowledge(r.Context(), principalOf(r), r.PathValue("id"), cursor)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (s *Server) listLetters(w http.ResponseWriter, r *http.Request, q url.Value
 	if which.Filter, err = parseFilter(q); err != nil {
 		return err
 	}
-	letters, next, err := s.broker.Letters(r.PathValue("id"), which, after.Position, limit)
+	letters, next, err := s.broker.Letters(principalOf(r), r.PathValue("id"), which, after.Position, limit)
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (s *Server) redriveLetters(w http.ResponseWriter, r *http.Request, _ url.Va
 	if err != nil {
 		return err
 	}
-	moved, err := s.broker.Redrive(r.Context(), identity.Anonymous(), r.PathValue("id"), c.filter, c.after.Position, c.limit)
+	moved, err := s.broker.Redrive(r.Context(), principalOf(r), r.PathValue("id"), c.filter, c.after.Position, c.limit)
 	return s.moved(w, moved, err, "redriven")
 }
 
@@ -248,7 +248,7 @@ func (s *Server) discardLetters(w http.ResponseWriter, r *http.Request, _ url.Va
 	if err != nil {
 		return err
 	}
-	moved, err := s.broker.Discard(r.Context(), identity.Anonymous(), r.PathValue("id"), c.filter, c.after.Position, c.limit, c.reason)
+	moved, err := s.broker.Discard(r.Context(), principalOf(r), r.PathValue("id"), c.filter, c.after.Position, c.limit, c.reason)
 	return s.moved(w, moved, err, "discarded")
 }
 

@@ -45,6 +45,7 @@ func (s *Server) dryRun(w http.ResponseWriter, r *http.Request, _ url.Values) er
 	if err != nil {
 		return err
 	}
+	run.As = principalOf(r)
 	s.streams.enter() // the broker must not be closed meanwhile
 	defer s.streams.leave(nil)
 	report, err := s.broker.DryRun(r.Context(), run)

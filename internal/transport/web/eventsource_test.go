@@ -55,7 +55,7 @@ func (d *door) tryFollow(path string, header ...string) (*source, error) {
 		return nil, err
 	}
 	req.Header.Set("Accept", "text/event-stream")
-	for _, line := range header {
+	for _, line := range append(header, d.reader(path)...) {
 		name, value, _ := strings.Cut(line, ": ")
 		req.Header.Set(name, value)
 	}

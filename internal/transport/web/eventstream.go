@@ -147,6 +147,13 @@ func (v *sseVoice) drained() error {
 
 // failed tells of a reset without an id, so that the reader's cursor stays what
 // it was.
+// expired has the reader come back soon: with another token it goes on.
+func (v *sseVoice) expired() error {
+	v.scratch = append(append(append(v.scratch, ": "...), event.CodeTokenInvalid...), '\n')
+	v.scratch = appendRetry(v.scratch, jitter(time.Second/2, time.Second))
+	return v.sendScratch()
+}
+
 func (v *sseVoice) failed(e *event.Error) error {
 	if !isReset(e.Code) {
 		v.scratch = append(append(append(v.scratch, ": "...), e.Code...), '\n')

@@ -76,10 +76,10 @@ func TestReadersOfMessagesAreEntries(t *testing.T) {
 	d.restart() // ends what is still open
 	last := first + 4
 	want := map[string]deliveredEntry{
-		"sse": {Op: "read", Door: "sse", Topics: "bus.>,log", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4, From: fmt.Sprint(first - 1), To: fmt.Sprint(last)},
-		"websocket": {Op: "read", Door: "websocket", Topics: "bus.main.heartbeat.platform-ops", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4,
+		"sse": {Op: "read", Principal: "orch", Door: "sse", Topics: "bus.>,log", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4, From: fmt.Sprint(first - 1), To: fmt.Sprint(last)},
+		"websocket": {Op: "read", Principal: "orch", Door: "websocket", Topics: "bus.main.heartbeat.platform-ops", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4,
 			From: fmt.Sprint(first - 1), To: fmt.Sprint(last)},
-		"poll": {Op: "read", Door: "poll", Topics: "bus.main.heartbeat.platform-ops", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4,
+		"poll": {Op: "read", Principal: "orch", Door: "poll", Topics: "bus.main.heartbeat.platform-ops", Handed: fmt.Sprintf("%d-%d,%d", first, first+2, last), Messages: 4,
 			From: fmt.Sprint(first - 1), To: fmt.Sprint(last)},
 	}
 	got := d.deliveryEntries()

@@ -9,7 +9,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 	"signalbox/ticket"
 )
 
@@ -44,7 +43,7 @@ func appendMessageReceipt(dst []byte, r *broker.MessageReceipt) []byte {
 
 // postMessage reads the body as JSON whatever it says it is, as for policies.
 func (s *Server) postMessage(w http.ResponseWriter, r *http.Request, q url.Values) error {
-	caller := identity.Anonymous()
+	caller := principalOf(r)
 	ack := q.Get("ack")
 	if q.Has("ack") && ack != "durable" && ack != "proof" {
 		return event.Errorf(event.CodeParameterInvalid, "ack=%.20q is unknown for a message: use durable or proof.", ack).With("ack")

@@ -29,6 +29,7 @@ func staffed(d *door) {
 		c.Revision = int64(i) + 1
 		d.call("POST", "/v1/agents", change(d.t, c, "admin")).want(d.t, 200)
 	}
+	d.agent = "orch"
 }
 
 // envelope signs a message.

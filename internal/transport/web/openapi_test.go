@@ -66,7 +66,7 @@ func checkContract(t *testing.T, req *http.Request, q request, a answer) {
 	}
 	copied.Body = io.NopCloser(strings.NewReader(q.body))
 	in := &openapi3filter.RequestValidationInput{Request: copied, PathParams: params, Route: route,
-		Options: &openapi3filter.Options{ExcludeRequestBody: binaryMode(req)}}
+		Options: &openapi3filter.Options{ExcludeRequestBody: binaryMode(req), AuthenticationFunc: openapi3filter.NoopAuthenticationFunc}}
 	if a.status < 400 {
 		if err := openapi3filter.ValidateRequest(context.Background(), in); err != nil {
 			t.Errorf("%s %s was accepted, but api/openapi.yaml refuses it: %v", req.Method, req.URL, err)

@@ -32,6 +32,9 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	if etag, ok := e.Facts["etag"].(string); ok {
 		h.Set("ETag", etag)
 	}
+	if status == http.StatusUnauthorized { // RFC 6750, section 3
+		h.Set("WWW-Authenticate", `Bearer realm="signalbox"`)
+	}
 	if wait := retryAfter(e.Code); wait > 0 {
 		h.Set("Retry-After", strconv.Itoa(wait))
 	}

@@ -12,13 +12,12 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 )
 
 // publish is the write path: decode, hand to the broker, answer once what was
 // decided is durable.
 func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) (err error) {
-	caller := identity.Anonymous()
+	caller := principalOf(r)
 	topic := r.PathValue("topic")
 	from := traceOf(r.Header)
 	span := s.opt.Tracer.Publish(r.Context(), from, topic)

@@ -28,7 +28,7 @@ const publishPath = "/v1/topics/{topic}/events"
 
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
-	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter", "select", "agent", "live"}
+	read := []string{"cursor", "view", "limit", "wait", "on_reset", "named", "window", "filter", "select", "agent", "live", tokenParameter}
 	return []route{
 		{"POST", publishPath, []string{"ack"}, (*Server).publish},
 		{"GET", "/v1/topics/{topic}/events", read, (*Server).readTopic},
@@ -52,7 +52,7 @@ func table() []route {
 		{"PUT", "/v1/subscriptions/{id}", nil, (*Server).putSubscription},
 		{"DELETE", "/v1/subscriptions/{id}", nil, (*Server).deleteSubscription},
 		{"OPTIONS", "/v1/subscriptions/{id}", nil, subscriptionMethods("GET,PUT,DELETE,OPTIONS")},
-		{"GET", "/v1/subscriptions/{id}/events", []string{"named", "window"}, (*Server).subscriptionEvents},
+		{"GET", "/v1/subscriptions/{id}/events", []string{"named", "window", tokenParameter}, (*Server).subscriptionEvents},
 		{"POST", "/v1/subscriptions/{id}/pause", nil, (*Server).pauseSubscription},
 		{"POST", "/v1/subscriptions/{id}/resume", nil, (*Server).resumeSubscription},
 		{"POST", "/v1/subscriptions/{id}/seek", nil, (*Server).seekSubscription},
@@ -115,8 +115,12 @@ func (s *Server) handler(rt route) http.HandlerFunc {
 		if err == nil {
 			q, err = takeFilterHeader(r.Header["Signalbox-Filter"], q, rt.params)
 		}
+		asked := r
 		if err == nil {
-			err = rt.handle(s, w, r, q)
+			asked, err = s.authenticate(r, q)
+		}
+		if err == nil {
+			err = rt.handle(s, w, asked, q)
 		}
 		if err != nil {
 			s.problem(w, r, err)

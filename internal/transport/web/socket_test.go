@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"regexp"
 	"slices"
@@ -61,7 +62,12 @@ func (d *door) dial(path string, subprotocols ...string) *peer {
 func (d *door) tryDial(path string, subprotocols ...string) (*peer, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	d.t.Cleanup(cancel)
-	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(d.url(path), "http"), &websocket.DialOptions{Subprotocols: subprotocols})
+	h := http.Header{}
+	for _, line := range d.reader(path) {
+		name, value, _ := strings.Cut(line, ": ")
+		h.Set(name, value)
+	}
+	conn, _, err := websocket.Dial(ctx, "ws"+strings.TrimPrefix(d.url(path), "http"), &websocket.DialOptions{Subprotocols: subprotocols, HTTPHeader: h})
 	if err != nil {
 		return nil, err
 	}

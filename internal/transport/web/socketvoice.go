@@ -56,7 +56,7 @@ func (s *Server) socket(w http.ResponseWriter, r *http.Request, p reading) error
 	}
 	k.blocks = st.giveTurn
 	v := &socketVoice{socket: k, plain: protocol == protocolEvents, bound: p.window,
-		caller: identity.Anonymous(), path: r.URL.EscapedPath(), name: rand.Text(), replies: make(chan *reply, pendingMax)}
+		caller: p.caller.Principal, path: r.URL.EscapedPath(), name: rand.Text(), replies: make(chan *reply, pendingMax)}
 	if len(p.request.Patterns) == 1 {
 		if name, exact := p.request.Patterns[0].Exact(); exact {
 			v.topic = name
@@ -255,8 +255,15 @@ func (v *socketVoice) farewell(code event.Code) string {
 	return string(code) + ": resume from " + string(v.last)
 }
 
+// expired ends the socket; the reader comes back with another token.
+func (v *socketVoice) expired() error {
+	return &closeError{code: closePolicy, reason: v.farewell(event.CodeTokenInvalid)}
+}
+
 func (v *socketVoice) failed(e *event.Error) error {
 	switch {
+	case isDenial(e.Code):
+		return &closeError{code: closePolicy, reason: v.farewell(e.Code)}
 	case isReset(e.Code):
 		v.scratch = appendJSON(v.scratch[:0], resetFacts(e))
 		if err := v.say("reset"); err != nil {

@@ -12,7 +12,6 @@ import (
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
-	"signalbox/internal/identity"
 )
 
 const (
@@ -48,6 +47,7 @@ type voice interface {
 	// when it is worth coming back.
 	notice(name string, facts any, again time.Duration) error
 	drained() error              // the broker is shutting down
+	expired() error              // the token of the reader does not count any more
 	failed(e *event.Error) error // there is nothing more to read
 	// attention has a value when attend has something to do: whatever the
 	// reader said. Both are for streams that go in both directions.
@@ -163,7 +163,7 @@ func (st *stream) announce(door string) {
 	}
 	st.attendance = st.s.broker.Announce(broker.Presence{Agent: st.agent, Door: door, Topics: topics, Remote: st.remote})
 	if st.attached == nil {
-		st.recipient = st.s.broker.Recipient(identity.Anonymous(), door, st.request.Patterns, true)
+		st.recipient = st.s.broker.Recipient(st.caller.Principal, door, st.request.Patterns, true)
 	}
 }
 
@@ -252,8 +252,10 @@ func (st *stream) untilTend(now time.Time) time.Duration {
 	if due <= 0 {
 		due = st.s.opt.Heartbeat // it is sent now
 	}
-	if !st.ends.IsZero() {
-		due = min(due, st.ends.Sub(now))
+	for _, end := range []time.Time{st.ends, st.caller.until} {
+		if !end.IsZero() {
+			due = min(due, end.Sub(now))
+		}
 	}
 	return max(time.Millisecond, due)
 }
@@ -338,15 +340,26 @@ func (st *stream) tend(now time.Time) (ended bool, err error) {
 		return true, st.voice.drained()
 	default:
 	}
+	if until := st.caller.until; !until.IsZero() && !now.Before(until) {
+		return true, st.voice.expired()
+	}
 	if !st.ends.IsZero() && !now.Before(st.ends) {
 		return true, nil
 	}
 	if now.Sub(st.written) < st.s.opt.Heartbeat {
 		return false, nil
 	}
+	if err := st.reader.Check(); err != nil {
+		return true, st.fail(event.AsError(err))
+	}
 	at := st.reader.Cursor()
 	st.sent, st.written = at.Position, now
 	return false, st.voice.heartbeat(at)
+}
+
+// isDenial tells the codes that say who may not read.
+func isDenial(c event.Code) bool {
+	return c == event.CodeNotPermitted || c == event.CodeUnauthenticated || c == event.CodeTokenInvalid
 }
 
 // fail tells why there is nothing more to read.
@@ -356,7 +369,7 @@ func (st *stream) fail(e *event.Error) error {
 	} else {
 		st.s.metrics.HTTP.Refused(e.Code)
 	}
-	if !isReset(e.Code) && !e.Code.Class().Retryable {
+	if !isReset(e.Code) && !e.Code.Class().Retryable && !isDenial(e.Code) {
 		st.s.log.Error("event stream failed", "remote", st.remote, "err", e, "todo", "this is a defect: report it")
 	}
 	return st.voice.failed(e)

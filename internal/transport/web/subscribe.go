@@ -12,7 +12,6 @@ import (
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
-	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
 )
 
@@ -78,7 +77,7 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, q url.Values, patt
 // returned beside a reader at the oldest that is retained.
 func (s *Server) open(p *reading) (reader *dispatch.Reader, reset *event.Error, err error) {
 	if p.subscription != "" {
-		p.attached, reader, p.gap, err = s.broker.Attach(context.Background(), identity.Anonymous(), p.subscription, p.last)
+		p.attached, reader, p.gap, err = s.broker.Attach(context.Background(), p.caller.Principal, p.subscription, p.last)
 		return reader, nil, err
 	}
 	reader, err = s.broker.Read(p.request)
@@ -137,7 +136,7 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 	present := presence{door: door}
 	present.be(door.CatchingUp)
 	defer present.be(nil)
-	pg := &page{reader: reader, body: []byte{'['}, reset: reset, recipient: s.broker.Recipient(identity.Anonymous(), "poll", p.request.Patterns, false)}
+	pg := &page{reader: reader, body: []byte{'['}, reset: reset, recipient: s.broker.Recipient(p.caller.Principal, "poll", p.request.Patterns, false)}
 	defer func() {
 		s.held.give(pg.held)
 		if pg.reader != nil {
@@ -145,6 +144,9 @@ func (s *Server) poll(w http.ResponseWriter, r *http.Request, p reading) error {
 		}
 	}()
 	hold := p.wait
+	if until := p.caller.until; !until.IsZero() {
+		hold = min(hold, max(0, time.Until(until)))
+	}
 	if r.Method == http.MethodHead {
 		hold = 0
 	}
@@ -289,6 +291,7 @@ func nextURL(u *url.URL, c event.Cursor, live string) string {
 	q := u.Query()
 	q.Set("cursor", c.String())
 	q.Del("live")
+	q.Del(tokenParameter)
 	if live != "" {
 		q.Set("live", live)
 	}

@@ -10,7 +10,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 )
 
 // subscriptionsMax bounds the subscriptions of one answer.
@@ -147,7 +146,7 @@ func (s *Server) decodeSubscription(r *http.Request) (event.Subscription, error)
 	}
 	d, err := event.ParseSubscription(body)
 	if err != nil {
-		s.broker.Refused(identity.Anonymous(), "$subscriptions", event.AsError(err))
+		s.broker.Refused(principalOf(r), "$subscriptions", event.AsError(err))
 	}
 	return d, err
 }
@@ -157,7 +156,7 @@ func (s *Server) createSubscription(w http.ResponseWriter, r *http.Request, _ ur
 	if err != nil {
 		return err
 	}
-	info, err := s.broker.CreateSubscription(r.Context(), identity.Anonymous(), d)
+	info, err := s.broker.CreateSubscription(r.Context(), principalOf(r), d)
 	if err != nil {
 		return err
 	}
@@ -178,7 +177,7 @@ func (s *Server) putSubscription(w http.ResponseWriter, r *http.Request, _ url.V
 	if err != nil {
 		return err
 	}
-	info, err := s.broker.UpdateSubscription(r.Context(), identity.Anonymous(), r.PathValue("id"), d)
+	info, err := s.broker.UpdateSubscription(r.Context(), principalOf(r), r.PathValue("id"), d)
 	if err != nil {
 		return err
 	}
@@ -187,7 +186,7 @@ func (s *Server) putSubscription(w http.ResponseWriter, r *http.Request, _ url.V
 
 // deleteSubscription answers with what was deleted, as the standard has it.
 func (s *Server) deleteSubscription(w http.ResponseWriter, r *http.Request, _ url.Values) error {
-	info, err := s.broker.DeleteSubscription(r.Context(), identity.Anonymous(), r.PathValue("id"))
+	info, err := s.broker.DeleteSubscription(r.Context(), principalOf(r), r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -222,7 +221,7 @@ func (s *Server) resumeSubscription(w http.ResponseWriter, r *http.Request, _ ur
 }
 
 func (s *Server) setPaused(w http.ResponseWriter, r *http.Request, pause bool) error {
-	info, err := s.broker.PauseSubscription(r.Context(), identity.Anonymous(), r.PathValue("id"), pause)
+	info, err := s.broker.PauseSubscription(r.Context(), principalOf(r), r.PathValue("id"), pause)
 	if err != nil {
 		return err
 	}
@@ -234,7 +233,7 @@ func (s *Server) seekSubscription(w http.ResponseWriter, r *http.Request, _ url.
 	if err := s.fields(r, map[string]any{"start": &start}); err != nil {
 		return err
 	}
-	info, err := s.broker.SeekSubscription(r.Context(), identity.Anonymous(), r.PathValue("id"), start)
+	info, err := s.broker.SeekSubscription(r.Context(), principalOf(r), r.PathValue("id"), start)
 	if err != nil {
 		return err
 	}
@@ -244,7 +243,7 @@ func (s *Server) seekSubscription(w http.ResponseWriter, r *http.Request, _ url.
 // subscriptionEvents streams from the subscription's own cursor. Last-Event-ID
 // acknowledges what the client had.
 func (s *Server) subscriptionEvents(w http.ResponseWriter, r *http.Request, q url.Values) error {
-	p := reading{subscription: r.PathValue("id")}
+	p := reading{subscription: r.PathValue("id"), caller: callerOf(r)}
 	if p.socket = wantsSocket(r); p.socket {
 		if err := p.parseSocket(q); err != nil {
 			return err

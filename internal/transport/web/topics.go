@@ -10,7 +10,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 )
 
 // topicDocument is a topic as the API shows it.
@@ -58,7 +57,7 @@ func (s *Server) getTopic(w http.ResponseWriter, r *http.Request, _ url.Values) 
 
 // putTopic sets the whole policy: what the body leaves out has its default.
 func (s *Server) putTopic(w http.ResponseWriter, r *http.Request, _ url.Values) error {
-	caller, name := identity.Anonymous(), r.PathValue("topic")
+	caller, name := principalOf(r), r.PathValue("topic")
 	policy, held, err := s.decodePolicy(r)
 	defer s.held.give(held)
 	if err != nil {
@@ -92,7 +91,7 @@ func (s *Server) decodePolicy(r *http.Request) (event.Policy, int, error) {
 }
 
 func (s *Server) deleteTopic(w http.ResponseWriter, r *http.Request, _ url.Values) error {
-	if err := s.broker.DeleteTopic(r.Context(), identity.Anonymous(), r.PathValue("topic")); err != nil {
+	if err := s.broker.DeleteTopic(r.Context(), principalOf(r), r.PathValue("topic")); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -11,7 +11,6 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/broker"
-	"signalbox/internal/identity"
 )
 
 // endpointDocument is how it stands with the endpoint of a webhook.
@@ -74,7 +73,7 @@ func (s *Server) rotateWebhookKey(w http.ResponseWriter, r *http.Request, _ url.
 	if err != nil {
 		return event.AsError(err).With("overlap")
 	}
-	keys, err := s.broker.RotateWebhookKey(r.Context(), identity.Anonymous(), overlap.Std())
+	keys, err := s.broker.RotateWebhookKey(r.Context(), principalOf(r), overlap.Std())
 	if err != nil {
 		return err
 	}

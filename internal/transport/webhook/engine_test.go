@@ -340,7 +340,7 @@ func TestSpentEventIsADeadLetter(t *testing.T) {
 	r.publish("a", "bad", "x")
 	r.publish("a", "good", "x")
 	r.until("the other is delivered", func() bool { return r.status(id).Acked == 1 })
-	letters, _, err := r.Letters(id, broker.LetterFilter{}, 0, 10)
+	letters, _, err := r.Letters(identity.Anonymous(), id, broker.LetterFilter{}, 0, 10)
 	if err != nil || len(letters) != 1 || letters[0].Attempts != 3 || letters[0].Cause != "attempts" || !strings.Contains(letters[0].Error, "422") {
 		t.Errorf("%+v, %v", letters, err)
 	}
