@@ -8,7 +8,8 @@
 // milliseconds and, since one goroutine does everything, the same seed gives the
 // same run. After each step what the broker answered is held against a model:
 // plain maps, written from what is promised (docs/guarantees.md), that are told
-// the proposals in the order of the log.
+// the proposals in the order of the log. Of tickets the model knows no states: it
+// holds against what their messages say what must be true of any sequence of them.
 //
 //	go test ./internal/sim                                a few seconds
 //	make sim FOR=2h                                       as long as you like

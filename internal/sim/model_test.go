@@ -23,12 +23,12 @@ type model struct {
 	hlc      event.HLC
 	topics   map[string]*topic
 	answered map[answeredKey]*answered
-	// posts are events of the broker's own, about subscriptions: what there are of
-	// them the model leaves open, and is told.
+	// posts are events that the model does not judge, and is told of: the broker's
+	// own, about subscriptions, and messages about tickets.
 	posts []post
 }
 
-// post is where an event of the broker's own has come into the log.
+// post is where such an event has come into the log.
 type post struct {
 	position uint64
 	hlc      event.HLC
@@ -145,7 +145,9 @@ func (m *model) apply(p *eventlog.Proposal) expected {
 	case eventlog.KindTick:
 		m.tick(p.AdmittedMillis)
 	case eventlog.KindEvents:
-		m.publish(p, &x)
+		if p.Message == nil {
+			m.publish(p, &x)
+		}
 	case eventlog.KindControl:
 		m.control(&p.Control, &x)
 	}

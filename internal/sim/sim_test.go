@@ -51,6 +51,8 @@ func steps() []step {
 		{"letters", 2, stepLetters},
 		{"signal", 6, stepSignal},
 		{"glance", 4, stepGlance},
+		{"message", 30, stepMessage},
+		{"again", 3, stepAgain},
 		{"wait", 8, stepWait},
 		{"suspend", 4, stepSuspend},
 		{"clock", 2, stepClock},
@@ -116,6 +118,7 @@ func simulate(t *testing.T, seed uint64, list []int) (out outcome) {
 			}
 		}()
 		w = newWorld(seed)
+		w.register()
 		began := w.clock.Mono()
 		for _, number := range list {
 			w.begin(number)

@@ -5,6 +5,7 @@ package sim
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -172,7 +173,7 @@ func (w *world) compare(s *store.Store, proposals [][]byte) error {
 	}
 	differences, err := crashtest.Compare(s, afresh.Store())
 	if len(differences) > 0 {
-		w.fail("the rows are not those of the same proposals applied afresh: %q", differences)
+		err = errors.Join(err, fmt.Errorf("the rows are not those of the same proposals applied afresh: %q", differences))
 	}
 	w.counts["compared"]++
 	return errors.Join(err, afresh.Close())
@@ -207,6 +208,7 @@ func stepBackup(w *world) {
 	for _, s := range w.spare.streams {
 		w.streams = append(w.streams, &s)
 	}
+	w.crew.forget(w.model.position)
 	w.note("restore of @%d", w.model.position)
 	w.counts["restores"]++
 	w.open(true)

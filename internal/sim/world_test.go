@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
+	"signalbox/ticket"
 )
 
 const (
@@ -59,6 +60,7 @@ type world struct {
 	pulls   []*pull
 	streams []*stream
 	live    *live
+	crew    crew
 	spare   *spare // a backup
 
 	trace  []string // of the steps
@@ -91,7 +93,7 @@ func (w *world) note(format string, args ...any) {
 }
 
 func newWorld(seed uint64) *world {
-	w := &world{seed: seed, mem: vfs.NewCrashableMem(), model: newModel(), live: newLive(), counts: map[string]int{}}
+	w := &world{seed: seed, mem: vfs.NewCrashableMem(), model: newModel(), live: newLive(), crew: newCrew(), counts: map[string]int{}}
 	w.begin(-1)
 	w.clock = newClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(w.rng.Int64N(int64(time.Hour)))))
 	w.dedup = [...]time.Duration{24 * time.Hour, time.Hour, 2 * time.Minute}[w.rng.IntN(3)]
@@ -114,7 +116,7 @@ func (w *world) open(restored bool) {
 	wall := w.clock.Wall()
 	b, err := broker.Open(broker.Options{
 		Dir: dataDir, FS: w.disk.FS(w.at), Clock: w.clock, DedupWindow: w.dedup, CleanEvery: cleanEvery,
-		Restored: restored, Fatal: w.dies, Tap: w.tap,
+		Restored: restored, Fatal: w.dies, Tap: w.tap, Found: found,
 	})
 	if err != nil {
 		w.fail("the broker does not start: %v", err)
@@ -208,6 +210,7 @@ func (w *world) settle() {
 	}
 	if known {
 		w.passRemoved(fresh)
+		w.watch()
 	}
 }
 
@@ -233,15 +236,16 @@ func decodeProposal(body []byte) *eventlog.Proposal {
 	return p
 }
 
-// posts reports whether a proposal may have the broker post events of its own.
+// posts reports whether a proposal may add events to the log that the model does not
+// judge: the broker's own, about subscriptions, and messages about tickets.
 func posts(body []byte) bool {
 	p := decodeProposal(body)
-	return p.Kind == eventlog.KindSubscription && len(p.Entries) > 0
+	return p.Message != nil || p.Kind == eventlog.KindSubscription && len(p.Entries) > 0
 }
 
-// posted returns what the broker has posted that the model does not know of.
+// posted returns what of that has come into the log since the model was told.
 func (w *world) posted() (list []post) {
-	r, err := w.broker.Read(broker.ReadRequest{Patterns: patterns("$subscriptions,$quarantine,$dlq.>")})
+	r, err := w.broker.Read(broker.ReadRequest{As: identity.Named("watch"), Patterns: patterns("$subscriptions,$quarantine,$dlq.>,bus.>")})
 	if err != nil {
 		w.fail("reading the broker's own topics: %v", err)
 	}
@@ -253,7 +257,11 @@ func (w *world) posted() (list []post) {
 		}
 		for i := range window.Deliveries {
 			if d := &window.Deliveries[i]; d.Position > w.model.position {
-				list = append(list, post{d.Position, w.decode(d).HLC()})
+				e := w.decode(d)
+				list = append(list, post{d.Position, e.HLC()})
+				if strings.HasPrefix(e.Type(), ticket.EventType) {
+					w.heard(e, d.Position)
+				}
 			}
 		}
 		if window.CaughtUp {
