@@ -36,7 +36,7 @@ func Example() {
 		Name: "net", Key: tickettest.Key("net"), Store: store,
 		Plan: func(_ context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
 			return &ticketclient.Proposal{
-				Steps: []ticketclient.Step{{Verb: "host.inspect", Target: r.Targets[0], Precheck: "it answers", Postcheck: "its ports are known"}},
+				Steps: []ticketclient.Step{{Verb: "host.inspect", Target: r.Targets[0], Reversible: new(true), Precheck: "it answers", Postcheck: "its ports are known"}},
 				Risk:  ticketclient.Risk{BlastRadius: "none", Reversibility: "nothing is changed", DataClass: "none"},
 			}, nil
 		},

@@ -36,7 +36,9 @@ type (
 		Deadline    time.Time `json:"deadline,omitzero"`
 	}
 
-	// Step is one step of a slice. What is not set of it is left out.
+	// Step is one step of a slice. What is not set of it is left out; whether a step of
+	// a proposal is reversible, that there is a rollback: of one that changes nothing,
+	// say so.
 	Step struct {
 		N          int            `json:"n,omitzero"`
 		Verb       string         `json:"action"`

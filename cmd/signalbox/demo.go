@@ -24,7 +24,7 @@ import (
 const demoPatience = 90 * time.Second
 
 func (a *app) demoCommand() *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Play two stories of agents against a real broker, and check every claim",
 		Long: "Start a broker in a temporary directory on a free loopback port and play two stories over real sockets. An agent\n" +
@@ -35,6 +35,8 @@ func (a *app) demoCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context()) },
 	}
+	cmd.AddCommand(a.demoTicketCommand())
+	return cmd
 }
 
 func (a *app) demo(ctx context.Context) (err error) {

@@ -148,9 +148,9 @@ func (s *story) rogue(ctx context.Context) error {
 }
 
 // refusal prints why something was refused.
-func (s *story) refusal(who string, err error) {
+func (n *narrator) refusal(who string, err error) {
 	if e := (*event.Error)(nil); errors.As(err, &e) {
-		s.says(who, "refuses, %s: %s", e.Code, e.Message)
+		n.says(who, "refuses, %s: %s", e.Code, e.Message)
 	}
 }
 

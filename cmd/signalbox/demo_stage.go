@@ -45,6 +45,7 @@ type narrator struct {
 	out    io.Writer
 	clock  *demoClock
 	began  time.Time
+	real   bool // time is not simulated, and seconds count
 	checks int
 	failed []string
 }
@@ -55,7 +56,11 @@ func (n *narrator) scene(title string) { fmt.Fprintf(n.out, "\n%s\n", title) }
 // says prints what one party did or saw, at the story's time.
 func (n *narrator) says(who, format string, args ...any) {
 	t := n.clock.Wall().Sub(n.began).Round(time.Minute)
-	fmt.Fprintf(n.out, "  +%02d:%02d  %-8s %s\n", int(t.Hours()), int(t.Minutes())%60, who, fmt.Sprintf(format, args...))
+	at := fmt.Sprintf("+%02d:%02d", int(t.Hours()), int(t.Minutes())%60)
+	if n.real {
+		at = fmt.Sprintf("%5.1fs", n.clock.Wall().Sub(n.began).Seconds())
+	}
+	fmt.Fprintf(n.out, "  %s  %-8s %s\n", at, who, fmt.Sprintf(format, args...))
 }
 
 // claim checks a promise; whatever it is about has just been printed.

@@ -71,6 +71,7 @@ func pasteExample(t *testing.T, dir, example string) {
 		line = strings.TrimSpace(regexp.MustCompile(`--duration \S+`).ReplaceAllString(line, "--duration 100ms"))
 		switch {
 		case line == "" || t.Failed():
+		case line == "signalbox demo ticket": // which a script plays once
 		case strings.HasPrefix(line, "signalbox serve"):
 			serveIn(t, dir, line).stop(syscall.SIGTERM)
 		default:

@@ -14,7 +14,9 @@ import (
 
 	"signalbox/client"
 	"signalbox/internal/broker"
+	"signalbox/internal/egress"
 	"signalbox/internal/transport/web"
+	"signalbox/internal/transport/webhook"
 	"signalbox/ticket"
 )
 
@@ -51,8 +53,13 @@ func Staff() []ticket.Change {
 // Serve runs a broker in a directory, with the space main and agents.
 func Serve(dir string, staff []ticket.Change) (url string, stop func(), err error) {
 	quiet := slog.New(slog.DiscardHandler)
+	allowed, err := egress.ParseAllowed([]string{"127.0.0.0/8"}) // webhooks of tests
+	if err != nil {
+		return "", nil, err
+	}
+	guard := egress.NewGuard(egress.Options{Allowed: allowed})
 	b, err := broker.Open(broker.Options{
-		Dir: dir, Logger: quiet, Found: func() (string, ed25519.PublicKey, error) { return "main", Public(Key("admin")), nil },
+		Dir: dir, Logger: quiet, CheckSink: guard.CheckSink, Found: func() (string, ed25519.PublicKey, error) { return "main", Public(Key("admin")), nil },
 	})
 	if err != nil {
 		return "", nil, err
@@ -65,10 +72,14 @@ func Serve(dir string, staff []ticket.Change) (url string, stop func(), err erro
 	if err != nil {
 		return "", nil, err
 	}
+	engine, err := webhook.New(webhook.Options{Broker: b, Guard: guard, Logger: quiet, Schedule: []time.Duration{10 * time.Millisecond}})
+	if err != nil {
+		return "", nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan struct{})
+	sent, served := engine.Start(ctx), make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(ctx, l) }()
-	stop = func() { cancel(); <-served; _ = b.Close() }
+	stop = func() { cancel(); sent(); <-served; _ = b.Close() }
 	url = "http://" + l.Addr().String()
 	if err := register(url, staff); err != nil {
 		stop()
