@@ -297,6 +297,9 @@ var classes = [...]struct {
 		"The WebSocket handshake cannot be understood",
 		"Send the handshake of RFC 6455 over HTTP/1.1 and offer signalbox.v1 or cloudevents.json as subprotocol."}},
 
+	{CodeAuditWaiting, Class{503, exitRetry, true,
+		"The place outside has not acknowledged the audit trail",
+		"Send the same message again until it is answered: if it is in the log already, that has no effect."}},
 	{CodeDiskFull, Class{507, exitRetry, true,
 		"The disk is nearly full",
 		"Wait and retry; the operator frees or adds space. Reads still work."}},

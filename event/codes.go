@@ -115,6 +115,7 @@ const (
 	CodeOriginRefused    Code = "origin_refused"
 	CodeHandshakeInvalid Code = "handshake_invalid"
 
+	CodeAuditWaiting Code = "audit_waiting"
 	CodeDiskFull     Code = "disk_full"
 	CodeOverloaded   Code = "overloaded"
 	CodeShuttingDown Code = "shutting_down"

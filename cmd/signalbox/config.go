@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"signalbox/internal/egress"
+	"signalbox/internal/outside"
 	"signalbox/ticket"
 )
 
@@ -74,6 +75,21 @@ type Config struct {
 	// answered with 2xx is sent again.
 	AuditURL auditURL `key:"audit_url" value:"url" default:"" help:"post checkpoints of the audit trail to this https URL"`
 
+	// The https URL of a bucket of an S3-compatible object store, with a prefix if it is not for this broker alone, below
+	// which every checkpoint is put: https://bucket.s3.eu-central-1.amazonaws.com/signalbox. The credentials are in the
+	// variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and AWS_SESSION_TOKEN if there is one. They need to put
+	// objects and to read them, and not to list, replace or delete them.
+	AuditStore auditURL `key:"audit_store" value:"url" default:"" help:"put checkpoints of the audit trail below this URL of an S3-compatible object store"`
+
+	// The region of audit_store, which is part of what is signed.
+	AuditStoreRegion string `key:"audit_store_region" value:"region" default:"us-east-1" help:"region of audit_store"`
+
+	// What is brought to audit_file, audit_url and audit_store: checkpoints, or with sync the entries of the audit trail
+	// as well, without the events themselves. A ticket message is then delivered, and its sender given a receipt, once all
+	// of these places have acknowledged the entries up to it. Other topics do not wait. The entries go to the name of
+	// audit_file with .entries behind it, and below entries/ of the URLs.
+	AuditExternal auditExternal `key:"audit_external" value:"checkpoints|sync" default:"checkpoints" help:"checkpoints, or sync: bring the entries of the audit trail outside, too, before ticket messages are delivered"`
+
 	// The hosts, addresses and ranges that webhooks may be sent to beyond the public internet, and without TLS, separated
 	// by commas: sink.internal, 10.1.2.3, 10.1.0.0/16. A host is allowed whatever its address is. The broker's own
 	// listener never is.
@@ -119,6 +135,8 @@ func (c *Config) validate() error {
 		return usagef("tls_cert and tls_key belong together: give both or neither")
 	case c.AuditInterval != 0 && c.AuditInterval < time.Second:
 		return usagef("audit_interval is %s and must be 0 or at least 1s", c.AuditInterval)
+	case c.AuditExternal == externalSync && c.AuditFile == "" && c.AuditURL == "" && c.AuditStore == "":
+		return usagef("audit_external is sync, and neither audit_file, audit_url nor audit_store names a place")
 	case c.HoldMax < time.Second:
 		return usagef("hold_max is %s and must be at least 1s", c.HoldMax)
 	case c.PublicURL != "" && !strings.HasPrefix(c.PublicURL, "https://") && !strings.HasPrefix(c.PublicURL, "http://"):
@@ -161,7 +179,36 @@ func (o *origins) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// auditURL is where checkpoints are posted to.
+// storeCredentials are those of audit_store, which are no settings, for they would be seen
+// where settings are shown.
+func (c *Config) storeCredentials(env func(string) string) (*outside.Credentials, error) {
+	if c.AuditStore == "" {
+		return nil, nil
+	}
+	keys := &outside.Credentials{AccessKey: env("AWS_ACCESS_KEY_ID"), SecretKey: env("AWS_SECRET_ACCESS_KEY"), SessionToken: env("AWS_SESSION_TOKEN"), Region: c.AuditStoreRegion}
+	if keys.AccessKey == "" || keys.SecretKey == "" {
+		return nil, usagef("audit_store needs credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	}
+	return keys, nil
+}
+
+// auditExternal says what is brought to the places outside.
+type auditExternal string
+
+const (
+	externalCheckpoints auditExternal = "checkpoints"
+	externalSync        auditExternal = "sync"
+)
+
+// UnmarshalText reads a setting.
+func (a *auditExternal) UnmarshalText(text []byte) error {
+	if *a = auditExternal(text); *a != externalCheckpoints && *a != externalSync {
+		return usagef("%q is neither checkpoints nor sync", text)
+	}
+	return nil
+}
+
+// auditURL is where checkpoints are brought to.
 type auditURL string
 
 // UnmarshalText reads a setting.

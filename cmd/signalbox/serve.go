@@ -88,17 +88,12 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	guard := egress.NewGuard(egress.Options{Allowed: allowed})
-	b, err := broker.Open(broker.Options{
-		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Restored: restored, Logger: logger, CheckSink: guard.CheckSink,
-		Found:         founder(cmp.Or(c.Space, "main"), c.Data),
-		AuditInterval: c.auditInterval(), AuditFile: c.AuditFile, AuditURL: string(c.AuditURL),
-		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
-		Fatal: func(message string) {
-			logger.Error("the broker cannot go on and ends", "reason", message,
-				"todo", "start it again: it checks what the disk holds; if it ends again, look at the disk and run signalbox verify")
-			os.Exit(exitFailure)
-		},
-	})
+	options, err := c.brokerOptions(guard, logger)
+	if err != nil {
+		return err
+	}
+	options.Restored = restored
+	b, err := broker.Open(options)
 	if err != nil {
 		return err
 	}
@@ -137,6 +132,23 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	}
 	logger.Info("stopped", "head", b.Head().String())
 	return nil
+}
+
+// brokerOptions are what the configuration says of the broker itself.
+func (c *Config) brokerOptions(guard *egress.Guard, logger *slog.Logger) (broker.Options, error) {
+	credentials, err := c.storeCredentials(os.Getenv)
+	return broker.Options{
+		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Logger: logger, CheckSink: guard.CheckSink,
+		Found:         founder(cmp.Or(c.Space, "main"), c.Data),
+		AuditInterval: c.auditInterval(), AuditFile: c.AuditFile, AuditURL: string(c.AuditURL),
+		AuditStore: string(c.AuditStore), AuditStoreCredentials: credentials, AuditSync: c.AuditExternal == externalSync,
+		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
+		Fatal: func(message string) {
+			logger.Error("the broker cannot go on and ends", "reason", message,
+				"todo", "start it again: it checks what the disk holds; if it ends again, look at the disk and run signalbox verify")
+			os.Exit(exitFailure)
+		},
+	}, err
 }
 
 // banner says where the broker is and how to talk to it. A test pastes these lines.

@@ -89,9 +89,10 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 			if group[i].Kind == eventlog.KindEvents {
 				b.metrics.Publish.Ack.Observe((durable - c.began).Seconds())
 			}
-			c.answer(result)
+			b.external.answer(c, group[i], result, out.Space.Leaves)
 		}
 	}
+	b.external.committed(group[:out.Taken])
 	b.counted(&t, &out, began, applied, durable)
 	return out.Taken, nil
 }

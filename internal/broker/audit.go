@@ -210,6 +210,9 @@ func (b *Broker) fillBody(l *audit.Line, bodies Bodies) error {
 	if err != nil {
 		return nil // it was deleted
 	}
+	if !b.dispatch.Shown(l.Topic, l.Position) {
+		return nil // it is not delivered to anybody yet
+	}
 	take := func(row store.EventRow) error {
 		if row.Leaf == l.Index {
 			l.Salt, l.Body = bytes.Clone(row.Salt[:]), bytes.Clone(row.Members)

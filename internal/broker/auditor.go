@@ -31,7 +31,7 @@ type auditor struct {
 	turn    chan struct{}                    // held by whoever builds or signs
 	tree    auditTree                        // of the holder of turn
 	signed  time.Duration                    // when latest was, see elapsed; of the holder of turn
-	outside *outside
+	outside *courier
 }
 
 // trail is how far the audit trail is.
@@ -73,8 +73,7 @@ func openAuditor(b *Broker) (*auditor, error) {
 	} // one of another key, from before a restore, is no claim of this one
 	space := b.projector.Space()
 	a.advance(&space)
-	a.outside, err = openOutside(a)
-	return a, err
+	return a, nil
 }
 
 // auditKey returns the secret key of a data directory, and draws it first if there

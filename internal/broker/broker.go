@@ -29,6 +29,7 @@ import (
 	"signalbox/internal/filter"
 	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
+	"signalbox/internal/outside"
 	"signalbox/internal/projector"
 	"signalbox/internal/signature"
 	"signalbox/internal/store"
@@ -75,6 +76,13 @@ type Options struct {
 	// AuditFile and AuditURL are where checkpoints go beside the data directory, so
 	// that whoever can change that cannot take back what was signed. "": nowhere.
 	AuditFile, AuditURL string
+	// AuditStore is the URL below which checkpoints are put into an object store, and
+	// AuditStoreCredentials sign that. "": nowhere.
+	AuditStore            string
+	AuditStoreCredentials *outside.Credentials
+	// AuditSync brings the entries of the audit trail to these places, too, and holds
+	// ticket messages back until all of them have the entries up to them.
+	AuditSync bool
 	// Held bounds what ephemeral topics hold in memory.
 	Held dispatch.HeldLimits
 	// Found, if set, is asked for the name and the administrator key of a space
@@ -146,6 +154,7 @@ type Broker struct {
 	ready     probe
 
 	audit      *auditor
+	external   *external // nil: messages wait for no place outside
 	deliveries *deliveries
 	recipients *recipients
 	filters    compiled // of subscriptions
@@ -244,6 +253,14 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	if b.audit, err = openAuditor(b); err != nil {
 		return nil, err
 	}
+	// What is outside is looked at before anything is brought there.
+	if b.external, err = openExternal(b); err != nil {
+		return nil, err
+	}
+	if b.audit.outside, err = openOutside(b.audit); err != nil {
+		return nil, err
+	}
+	b.external.start()
 	counted.Source(s.Sample)
 	counted.Source(b.sample)
 	if skew := b.clock.Skew(); skew < -time.Minute {
@@ -255,6 +272,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	b.background.Go(b.cleanLoop)
 	b.background.Go(b.keeper)
 	b.background.Go(b.audit.loop)
+	b.background.Go(b.external.loop)
 	b.background.Go(b.recipients.loop)
 	b.background.Go(b.matchLoop)
 	b.background.Go(b.sweepLoop)
@@ -380,6 +398,7 @@ func (b *Broker) Close() error {
 		b.upkeep.Lock() // for good
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
+		b.external.close()
 		b.closeErr = errors.Join(b.audit.finish(), b.store.Flush(ctx), b.store.Close())
 	})
 	return b.closeErr

@@ -97,3 +97,6 @@ func (b *Broker) Store() *store.Store { return b.store }
 
 // Settings are those that the log has.
 func (b *Broker) Settings() eventlog.Settings { return b.projector.Settings() }
+
+// HoldAtMost sets how many messages may wait for the places outside.
+func (b *Broker) HoldAtMost(n int) { b.external.heldMax = n }

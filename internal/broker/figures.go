@@ -101,6 +101,8 @@ func add(c metrics.Counter, n int) {
 // sample tells the metrics that are looked up.
 func (b *Broker) sample(s metrics.Sample) {
 	s.Set("signalbox_audit_entries", float64(b.AuditSize()))
+	held, _ := b.dispatch.KeptBack()
+	s.Set("signalbox_audit_held_messages", float64(held))
 	proposals, bytes := b.log.Waiting()
 	s.Set("signalbox_publish_queue_proposals", float64(proposals))
 	s.Set("signalbox_publish_queue_bytes", float64(bytes))

@@ -60,6 +60,9 @@ func (b *Broker) admitMessage(raw []byte) (*eventlog.Proposal, error) {
 	if err := b.disk.check(); err != nil {
 		return nil, err
 	}
+	if err := b.external.room(); err != nil {
+		return nil, err
+	}
 	m, err := ticket.Parse(raw)
 	if err != nil {
 		return nil, err

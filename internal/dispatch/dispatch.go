@@ -39,12 +39,15 @@ type Dispatch struct {
 	space  store.Space      // guarded by mu
 	topics map[string]*view // guarded by mu
 	tail   tail             // guarded by mu
+	hold   hold             // guarded by mu
 	totals totals           // guarded by mu
 
 	groups    map[string]*group      // by their patterns; guarded by mu
 	interests map[string]*interest   // by their patterns; guarded by mu
 	wild      map[string][]*interest // by the beginnings of their patterns with wildcards; guarded by mu
 	exact     map[string][]*interest // by topic name; guarded by mu
+
+	tickets event.Pattern // all topics of ticket messages
 
 	sorter  sorter
 	readers readers
@@ -90,7 +93,7 @@ func New(o Options) *Dispatch {
 		topics: make(map[string]*view, len(o.Topics)),
 		groups: map[string]*group{}, interests: map[string]*interest{}, exact: map[string][]*interest{}, wild: map[string][]*interest{},
 	}
-	d.sorter = newSorter(d.head)
+	d.sorter, d.tickets = newSorter(d.head), projector.TicketTopics()
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
 	}
@@ -115,6 +118,9 @@ func (d *Dispatch) Advance(out *projector.Output) {
 	}
 	for i := range out.Applied {
 		d.tail.push(d.viewOf(&out.Applied[i]), &out.Applied[i])
+	}
+	if d.hold.on {
+		d.keepBack(out.Applied)
 	}
 	d.space, d.head = out.Space, out.Space.Position
 	d.wake(out.Applied)

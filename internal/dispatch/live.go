@@ -195,7 +195,7 @@ func (r *Reader) pollLive(limit *Limit) (done bool, err error) {
 		return true, nil
 	}
 	share := *limit
-	if r.cursor < r.d.Head().Position {
+	if r.cursor < r.ended() {
 		share.Events /= 2
 	}
 	var current bool

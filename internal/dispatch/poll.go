@@ -56,7 +56,7 @@ func (r *Reader) poll(limit Limit) (Window, error) {
 	if limit.Events > 0 {
 		window, err = r.pollLog(limit)
 	} else {
-		window = r.window(r.cursor, r.cursor >= r.d.Head().Position)
+		window = r.window(r.cursor, r.cursor >= r.ended())
 	}
 	if err == nil && (len(r.held) > 0 || !done) {
 		r.addLive(&window, done)
@@ -75,7 +75,7 @@ func (r *Reader) pollLog(limit Limit) (Window, error) {
 		}
 		d.mu.RLock()
 	}
-	head := d.head
+	head := r.end()
 	if r.cursor >= head {
 		d.mu.RUnlock()
 		return r.window(head, true), nil
@@ -225,7 +225,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	snapshot := d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
-		head, now = d.head, max(d.space.LogMillis, d.now())
+		head, now = r.end(), max(d.space.LogMillis, d.now())
 		if removed = r.checkRemoved(); removed == nil {
 			topics = r.behind(limit.Events)
 		}

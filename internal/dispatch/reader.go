@@ -81,6 +81,7 @@ type Reader struct {
 	sieve  *sieve // nil without a filter
 	spec   Spec
 	topic  string // the one topic, if it is one by name
+	waits  bool   // it may read ticket messages, and some may be held
 	cursor uint64
 	since  int64  // skip what was applied before this log time
 	began  uint64 // removals up to here took nothing from this reader
@@ -111,6 +112,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 		r.known = map[*view]bool{}
 	}
 	r.group = d.join(spec.Patterns)
+	r.waits = slices.ContainsFunc(spec.Patterns, func(p event.Pattern) bool { return overlap(p, d.tickets) })
 	err := r.checkView()
 	if err == nil {
 		err = r.start(spec.Start)

@@ -31,7 +31,8 @@ type past struct {
 	view   *store.View
 	topics []store.Topic // that have events, the last written to first
 	head   uint64
-	now    int64 // what had expired by then is gone
+	shown  uint64 // up to where ticket messages are shown
+	now    int64  // what had expired by then is gone
 }
 
 func (d *Dispatch) past(patterns []event.Pattern) *past {
@@ -39,7 +40,7 @@ func (d *Dispatch) past(patterns []event.Pattern) *past {
 	p.view = d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
-		p.head, p.now = d.head, max(d.space.LogMillis, d.now())
+		p.head, p.shown, p.now = d.head, d.shown(), max(d.space.LogMillis, d.now())
 		for _, v := range d.match(patterns) {
 			if t := v.info.Load(); !t.Deleted && (t.Events > 0 || t.History > 0) {
 				p.topics = append(p.topics, *t)
@@ -93,7 +94,7 @@ func (p *past) lastPositions(ctx context.Context, n int) (found []place, err err
 		if err := ctx.Err(); err != nil || t.Last < lowest {
 			return found, err
 		}
-		err := p.view.PositionsBack(t.Number, max(t.RetiredTo, lowest), p.head, func(position uint64) bool {
+		err := p.view.PositionsBack(t.Number, max(t.RetiredTo, lowest), p.end(t), func(position uint64) bool {
 			found = append(found, place{position: position, topic: t})
 			left--
 			return left > 0
@@ -106,6 +107,14 @@ func (p *past) lastPositions(ctx context.Context, n int) (found []place, err err
 		}
 	}
 	return found, nil
+}
+
+// end is the position up to which a topic is shown.
+func (p *past) end(t *store.Topic) uint64 {
+	if projector.TicketTopic(t.Name) {
+		return p.shown
+	}
+	return p.head
 }
 
 // RetainedAt calls use with the event at a cursor's position, if one of the
@@ -127,7 +136,7 @@ func (d *Dispatch) RetainedAt(ctx context.Context, patterns []event.Pattern, c e
 		if c.Position > t.Last {
 			break // and of the following ones, too
 		}
-		if c.Position > t.RetiredTo {
+		if c.Position > t.RetiredTo && c.Position <= p.end(t) {
 			if ok, err := p.show(v, place{position: c.Position, topic: t}, use); ok || err != nil {
 				return ok, err
 			}

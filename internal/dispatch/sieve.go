@@ -204,7 +204,14 @@ func (r *Reader) pollSieve(limit Limit) (w Window, ok bool) {
 	}
 	d, bytes := r.d, 0
 	d.mu.RLock()
-	head := d.head
+	head := r.end()
+	if n := sort.Search(len(r.hits), func(i int) bool { return r.hits[i].position > head }); n == 0 && len(r.hits) > 0 {
+		d.mu.RUnlock()
+		r.hits = r.hits[:0]
+		return r.window(r.cursor, true), true
+	} else if n < len(r.hits) {
+		r.hits, end = r.hits[:n], r.hits[n-1]
+	}
 	for n, h := range r.hits {
 		if h.position < d.tail.oldest || d.tail.at(h.position).removed() {
 			d.mu.RUnlock()

@@ -163,10 +163,12 @@ func (s *Store) StallEnded() {
 type Audit struct {
 	Checkpoints, Failures Counter
 	Size                  Gauge // entries that the newest checkpoint is over
-	File, URL             AuditPlace
+	File, URL, Store      AuditPlace
+
+	FileEntries, URLEntries, StoreEntries AuditPlace
 }
 
-// AuditPlace is a place to which checkpoints are brought.
+// AuditPlace is a place to which checkpoints, or entries, are brought.
 type AuditPlace struct {
 	Size     Gauge
 	Failures Counter
@@ -245,13 +247,7 @@ func New() *Metrics {
 		Dropped: r.counter("signalbox_http_connections_dropped_total"),
 		refused: r.codes("signalbox_http_refused_total", event.Codes()),
 	}
-	m.Audit = Audit{
-		Checkpoints: r.counter("signalbox_audit_checkpoints_total"),
-		Failures:    r.counter("signalbox_audit_failures_total"),
-		Size:        r.gauge("signalbox_audit_checkpoint_entries"),
-		File:        AuditPlace{r.gauge("signalbox_audit_outside_entries", "file"), r.counter("signalbox_audit_outside_failures_total", "file")},
-		URL:         AuditPlace{r.gauge("signalbox_audit_outside_entries", "url"), r.counter("signalbox_audit_outside_failures_total", "url")},
-	}
+	m.Audit = r.audit()
 	m.Webhooks = newWebhooks(r)
 	for _, d := range Catalogue() {
 		if d.sampled {
@@ -368,6 +364,24 @@ func (r register) gauge(name string, labels ...string) Gauge {
 	g := prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: find(name).Meaning, ConstLabels: find(name).labels(labels)})
 	r.registry.MustRegister(g)
 	return g
+}
+
+func (r register) audit() Audit {
+	return Audit{
+		Checkpoints: r.counter("signalbox_audit_checkpoints_total"),
+		Failures:    r.counter("signalbox_audit_failures_total"),
+		Size:        r.gauge("signalbox_audit_checkpoint_entries"),
+		File:        r.place("outside", "file"),
+		URL:         r.place("outside", "url"),
+		Store:       r.place("outside", "store"),
+
+		FileEntries: r.place("external", "file"), URLEntries: r.place("external", "url"), StoreEntries: r.place("external", "store"),
+	}
+}
+
+// place makes the metrics of what is brought to a place outside.
+func (r register) place(what, place string) AuditPlace {
+	return AuditPlace{r.gauge("signalbox_audit_"+what+"_entries", place), r.counter("signalbox_audit_"+what+"_failures_total", place)}
 }
 
 func (r register) histogram(name string) Histogram {

@@ -22,6 +22,15 @@ const messageWindowMillis = 2 * 60 * 1000
 // TicketTopic reports whether a topic takes ticket messages, and nothing else.
 func TicketTopic(topic string) bool { return strings.HasPrefix(topic, ticket.TopicRoot+".") }
 
+// TicketTopics matches them all. It panics if the pattern is none, which is a constant.
+func TicketTopics() event.Pattern {
+	patterns, err := event.ParsePatterns(ticket.TopicRoot + ".>")
+	if err != nil {
+		panic(err)
+	}
+	return patterns[0]
+}
+
 // messagePolicy is that of a topic of messages when its first one comes.
 func messagePolicy() event.Policy {
 	policy := event.DefaultPolicy()

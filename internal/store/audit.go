@@ -144,7 +144,20 @@ func (s *Store) LastCheckpoint(size uint64) (signed []byte, err error) {
 	return signed, closeIterator(it)
 }
 
-// WriteAudit stores nodes of the tree and checkpoints, as [Store.Reclaim] does.
+// Outside returns how many entries of the trail a place outside is known to have.
+func (s *Store) Outside(name string) (entries uint64, err error) {
+	_, err = get(s.db, appendNameKey(nil, prefixOutside, name), func(value []byte) error {
+		if len(value) != 8 {
+			return Damagedf("the row of a place outside has %d bytes", len(value))
+		}
+		entries = binary.BigEndian.Uint64(value)
+		return nil
+	})
+	return entries, err
+}
+
+// WriteAudit stores nodes of the tree, checkpoints, and how far places outside are, as
+// [Store.Reclaim] does.
 func (s *Store) WriteAudit(b *Batch) error { return s.Reclaim(b) }
 
 // scanRange calls each with every row in [lower, upper).

@@ -362,6 +362,11 @@ func (b *Batch) SetCheckpoint(size uint64, signed []byte) {
 	b.rows.write(pebble.InternalKeyKindSet, appendUint64Key(nil, prefixCheckpoint, size), signed)
 }
 
+// SetOutside notes how many entries of the audit trail a place outside has.
+func (b *Batch) SetOutside(name string, entries uint64) {
+	b.rows.write(pebble.InternalKeyKindSet, appendNameKey(nil, prefixOutside, name), binary.BigEndian.AppendUint64(nil, entries))
+}
+
 // SetSpace stores the space's own state.
 func (b *Batch) SetSpace(s *Space) {
 	w := &b.rows

@@ -358,7 +358,7 @@ func (in *Inspector) Unknown(each func(key []byte) error) (err error) {
 	known := []byte{prefixEvent, prefixHistory, prefixWinner, prefixSeen, prefixFilter, prefixAnswered, prefixTimer, prefixMinute,
 		prefixName, prefixFigures, prefixGarbage, prefixLeaves, prefixEntries, prefixTree, prefixCheckpoint, prefixMeta,
 		prefixSubscriptionID, prefixSubscription, prefixSubscriptionState, prefixDelivery, prefixAgent, prefixMessage}
-	known = append(known, prefixTerm)
+	known = append(known, prefixTerm, prefixOutside)
 	slices.Sort(known)
 	it, err := in.snapshot.NewIter(nil)
 	if err != nil {

@@ -22,6 +22,7 @@ import "encoding/binary"
 //	l leaf            one row per commit: the entries that these leaves are of
 //	b level n         a node of the tree over the leaves, see TreeNode
 //	c size            a signed checkpoint of the tree
+//	o name            how many entries of the audit trail a place outside has
 //	M name            the space's own state
 //	u id              a subscription's number n (uint32)
 //	U n               a subscription's document, see SubscriptionConfig
@@ -58,6 +59,7 @@ const (
 
 	prefixAgent      = 'A'
 	prefixCheckpoint = 'c'
+	prefixOutside    = 'o'
 	prefixMessage    = 'B'
 )
 

@@ -229,6 +229,7 @@ func refusedRequests() map[event.Code]refusal {
 		event.CodeOriginRefused:     {403, read("/v1/topics/a/events", "Upgrade: websocket", "Origin: http://evil.example")},
 		event.CodeHandshakeInvalid:  {400, read("/v1/topics/a/events", "Upgrade: websocket")},
 		event.CodeDiskFull:          {507, nil}, // TestFullDiskRefusesPublishesOnly
+		event.CodeAuditWaiting:      {503, nil}, // TestReadinessSaysThatMessagesWait
 		event.CodeOverloaded: {503, func(d *door) answer {
 			// An answer is received a little before the server gives back what it held.
 			eventually(d.t, "nothing else is held", func() bool { return d.server.HeldBytes() == 0 })

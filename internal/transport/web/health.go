@@ -10,6 +10,7 @@ import (
 	"signalbox/api"
 	"signalbox/docs"
 	"signalbox/event"
+	"signalbox/internal/broker"
 )
 
 // healthz says that the process answers; nothing restarts it while it does.
@@ -21,13 +22,32 @@ func (s *Server) healthz(w http.ResponseWriter, _ *http.Request, _ url.Values) e
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request, _ url.Values) error {
 	err := s.broker.Ready(r.Context())
 	if err == nil {
-		return s.json(w, http.StatusOK, map[string]string{"status": "ready"})
+		return s.json(w, http.StatusOK, readiness(s.broker.External()))
 	}
 	// Load balancers look at the status alone, and know 503 best.
 	e := event.AsError(err)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, retryAfter(e.Code))))
 	return s.whole(w, http.StatusServiceUnavailable, "application/problem+json", appendProblem(nil, e, http.StatusServiceUnavailable))
+}
+
+// readiness says beside it whether ticket messages wait for the places outside that the
+// audit trail goes to: then others are served all the same.
+func readiness(e *broker.External) any {
+	type external struct {
+		Entries  uint64 `json:"entries,string"`
+		Size     uint64 `json:"size,string"`
+		Messages int    `json:"messages_held"`
+		Waiting  bool   `json:"waiting"`
+	}
+	answer := struct {
+		Status   string    `json:"status"`
+		External *external `json:"audit_external,omitempty"`
+	}{Status: "ready"}
+	if e != nil {
+		answer.External = &external{e.Entries, e.Size, e.Messages, e.Waiting}
+	}
+	return answer
 }
 
 func (s *Server) openapi(w http.ResponseWriter, _ *http.Request, _ url.Values) error {

@@ -59,7 +59,7 @@ func retryAfter(c event.Code) int {
 	switch c {
 	case event.CodeOverloaded, event.CodePolicyChanged, event.CodeValuesReset:
 		return 1
-	case event.CodeShuttingDown, event.CodeTopicFull:
+	case event.CodeShuttingDown, event.CodeTopicFull, event.CodeAuditWaiting:
 		return 5
 	case event.CodeDiskFull:
 		return 30

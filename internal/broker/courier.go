@@ -18,12 +18,13 @@ import (
 	"signalbox/event"
 	"signalbox/internal/audit"
 	"signalbox/internal/metrics"
+	"signalbox/internal/outside"
 )
 
-// outside brings checkpoints to places that an operator has chosen. Whoever then
+// courier brings checkpoints to places that an operator has chosen. Whoever then
 // cuts or replaces the log contradicts what is there. A place that fails is tried
 // again; a later checkpoint stands for those before it, so only the newest waits.
-type outside struct {
+type courier struct {
 	places []*place
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
@@ -50,9 +51,9 @@ const (
 
 // openOutside refuses to go on with a log that is not what the last checkpoint in
 // the file has signed: a start must not bless a log that was cut.
-func openOutside(a *auditor) (*outside, error) {
+func openOutside(a *auditor) (*courier, error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	o := &outside{stop: cancel}
+	o := &courier{stop: cancel}
 	opt, m := &a.b.options, &a.b.metrics.Audit
 	if name := opt.AuditFile; name != "" {
 		if err := a.compare(name); err != nil {
@@ -63,6 +64,14 @@ func openOutside(a *auditor) (*outside, error) {
 	}
 	if url := opt.AuditURL; url != "" {
 		o.places = append(o.places, &place{name: url, a: a, counts: &m.URL, bring: func(ctx context.Context, c *audit.Checkpoint) error { return postNote(ctx, url, c.Note) }})
+	}
+	if base := opt.AuditStore; base != "" {
+		store, err := outside.NewObjects(base, opt.AuditStoreCredentials)
+		if err != nil {
+			cancel()
+			return nil, err
+		}
+		o.places = append(o.places, &place{name: base, a: a, counts: &m.Store, bring: func(ctx context.Context, c *audit.Checkpoint) error { return putNote(ctx, store, c) }})
 	}
 	for _, p := range o.places {
 		p.offered = make(chan struct{}, 1)
@@ -75,7 +84,7 @@ func openOutside(a *auditor) (*outside, error) {
 }
 
 // offer has the newest checkpoint brought. It does not wait.
-func (o *outside) offer() {
+func (o *courier) offer() {
 	for _, p := range o.places {
 		select {
 		case p.offered <- struct{}{}:
@@ -85,7 +94,7 @@ func (o *outside) offer() {
 }
 
 // close brings the last checkpoint, if it can be done soon.
-func (o *outside) close() {
+func (o *courier) close() {
 	timer := time.AfterFunc(outsideLast, o.stop)
 	defer timer.Stop()
 	for _, p := range o.places {
@@ -111,7 +120,7 @@ func (p *place) loop(ctx context.Context) {
 			}
 			p.counts.Failures.Inc()
 			p.a.b.logger.Error("a checkpoint of the audit trail was not taken outside, and is tried again", "place", p.name, "size", c.Size, "err", err,
-				"todo", "see that audit_file can be written, or that audit_url answers with 2xx; checkpoints are kept in the data directory meanwhile")
+				"todo", "see that audit_file can be written, and that audit_url and audit_store answer with 2xx; checkpoints are kept in the data directory meanwhile")
 			select {
 			case <-time.After(wait):
 			case <-ctx.Done():
@@ -256,6 +265,18 @@ func postNote(ctx context.Context, url string, note []byte) error {
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))
 	if err = errors.Join(err, resp.Body.Close()); err == nil && resp.StatusCode/100 != 2 {
 		err = fmt.Errorf("the endpoint answered with %s", resp.Status)
+	}
+	return err
+}
+
+// putNote puts a note into an object store. Its name has the time, so that one over as
+// many entries that a log signed before it was restored stays beside it.
+func putNote(ctx context.Context, store *outside.Objects, c *audit.Checkpoint) error {
+	ctx, cancel := context.WithTimeout(ctx, outsideTimeout)
+	defer cancel()
+	err := store.Put(ctx, fmt.Sprintf("checkpoints/%020d-%d.txt", c.Size, c.Time.UnixMilli()), "text/plain; charset=utf-8", c.Note)
+	if errors.Is(err, outside.ErrTaken) {
+		return nil // it was put before
 	}
 	return err
 }
