@@ -13,7 +13,7 @@ import (
 // their blocks, one after another in one shell against a fresh broker, and holds
 // what they print against the lines that follow each.
 func TestPagesShowWhatHappens(t *testing.T) {
-	for _, page := range []string{"subscriptions", "filters"} {
+	for _, page := range []string{"subscriptions", "filters", "webhooks"} {
 		t.Run(page, func(t *testing.T) {
 			text, err := os.ReadFile("../../docs/" + page + ".md")
 			if err != nil {

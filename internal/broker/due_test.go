@@ -91,7 +91,7 @@ func TestDueIsBounded(t *testing.T) {
 func (x *box) hook(topic string) string {
 	x.t.Helper()
 	return x.subscribe(topic, func(d *event.Subscription) {
-		d.Protocol, d.Sink, d.Config.Kind = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook
+		d.Protocol, d.Sink, d.Config.Kind, d.Config.MaxAttempts = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook, 10
 	})
 }
 

@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"strings"
 	"sync/atomic"
 
 	"signalbox/event"
@@ -12,25 +13,46 @@ import (
 	"signalbox/internal/store"
 )
 
-// surveyed is how many subscriptions one pass of the cleaner looks at, to find
-// which is furthest behind. So a hundred thousand cost no more at a time than a
-// few hundred, and a round over them takes longer.
-const surveyed = 200
+const (
+	// surveyed is how many subscriptions one pass of the cleaner looks at. A hundred
+	// thousand take some minutes, and a pass as long as that of a few thousand.
+	surveyed = 5000
+	// surveyedSets bounds the different sets of topics that are kept until they are
+	// measured, and surveyedAtOnce how many of them one pass measures.
+	surveyedSets   = 1000
+	surveyedAtOnce = 200
+	// surveyedTopics bounds the topics that one pass holds against the patterns of
+	// subscriptions: with many topics it measures fewer sets, and one at least.
+	surveyedTopics = 200_000
+)
 
-// surveyedTopics bounds the topics that one pass holds against the patterns of
-// subscriptions: with many topics it looks at fewer subscriptions, and at one at
-// least.
-const surveyedTopics = 200_000
-
-// survey is what was found out of all subscriptions.
+// survey is what was found out of all subscriptions. It goes round over them a part
+// at a time. Of those with the same topics only the one is measured that is furthest
+// behind.
 type survey struct {
-	lagEvents, lagMillis atomic.Uint64 // the greatest of the last round
-	held                 atomic.Int64  // how many topics are kept for a subscription
+	found atomic.Pointer[surveyFound] // in the last round; nil: none has ended yet
+	held  atomic.Int64                // how many topics are kept for a subscription
 
 	// Owned by the cleaner.
-	holding       map[uint32]bool // numbers of the topics that are kept for a subscription
-	after         uint32          // the last one looked at in this round
-	events, since uint64          // the greatest so far; since in ms
+	holding map[uint32]bool         // numbers of the topics that are kept for a subscription
+	after   uint32                  // the last one looked at in this round
+	ended   bool                    // all have been looked at
+	sets    map[string]*surveyedSet // that are to be measured, by their patterns
+	so      surveyFound             // far in this round
+}
+
+// surveyFound is what a round has found.
+type surveyFound struct {
+	lagEvents, lagMillis    uint64 // the greatest
+	letters                 uint64 // dead letters that there are
+	failing, open, disabled int    // endpoints of webhooks
+}
+
+// surveyedSet is of all subscriptions with the same topics the place that is
+// furthest behind.
+type surveyedSet struct {
+	patterns []event.Pattern
+	cursor   uint64
 }
 
 // hold notes whether a topic is kept for a subscription.
@@ -48,55 +70,84 @@ func (s *survey) hold(topic uint32, held bool) {
 
 // look goes on with the round over all subscriptions.
 func (s *survey) look(b *Broker) error {
-	some, more, err := s.next(b)
-	if err != nil {
-		return err
-	}
-	for i := range some {
-		lag, err := b.dispatch.Lag(some[i].patterns, some[i].cursor)
-		if err != nil {
+	if !s.ended && len(s.sets) < surveyedSets {
+		if err := s.next(b); err != nil {
 			return err
 		}
-		s.events = max(s.events, lag.Events)
-		if lag.Oldest > 0 {
-			s.since = max(s.since, uint64(max(0, b.clock.Millis()-lag.Oldest)))
-		}
 	}
-	if more {
-		return nil
+	if err := s.measure(b); err != nil {
+		return err
 	}
-	s.lagEvents.Store(s.events)
-	s.lagMillis.Store(s.since)
-	s.after, s.events, s.since = 0, 0, 0
+	if s.ended && len(s.sets) == 0 {
+		found := s.so
+		s.found.Store(&found)
+		s.after, s.ended, s.so = 0, false, surveyFound{}
+	}
 	return nil
 }
 
-// surveyedOne is what is looked at of a subscription.
-type surveyedOne struct {
-	patterns []event.Pattern
-	cursor   uint64
-}
-
-// next returns the subscriptions of this pass, and whether the round has more. The
-// view is closed before anything is measured.
-func (s *survey) next(b *Broker) (some []surveyedOne, more bool, err error) {
-	most := min(surveyed, 1+surveyedTopics/(1+len(b.dispatch.Topics())))
+// next looks at the next subscriptions. The view is closed before anything is
+// measured.
+func (s *survey) next(b *Broker) error {
+	if s.sets == nil {
+		s.sets = map[string]*surveyedSet{}
+	}
 	view := b.store.View(func() {})
 	defer view.Close()
-	n := 0
-	err = view.Subscriptions(s.after, func(number uint32, c store.SubscriptionConfig) (bool, error) {
-		if n++; n > most {
-			more = true
+	n, now := 0, b.clock.Millis()
+	s.ended = true
+	return view.Subscriptions(s.after, func(number uint32, c store.SubscriptionConfig) (bool, error) {
+		if n++; n > surveyed || len(s.sets) >= surveyedSets {
+			s.ended = false
 			return false, nil
 		}
 		s.after = number
 		state, ok, err := view.SubscriptionState(number)
-		if err == nil && ok {
-			some = append(some, surveyedOne{c.Document.Config.Patterns(), state.Cursor})
+		if err != nil || !ok {
+			return true, err
 		}
-		return true, err
+		s.so.count(&state, now)
+		key := strings.Join(c.Document.Config.Topics, " ")
+		if set := s.sets[key]; set != nil {
+			set.cursor = min(set.cursor, state.Cursor)
+		} else {
+			s.sets[key] = &surveyedSet{c.Document.Config.Patterns(), state.Cursor}
+		}
+		return true, nil
 	})
-	return some, more, err
+}
+
+// count adds a subscription.
+func (f *surveyFound) count(state *store.SubscriptionState, now int64) {
+	f.letters += state.Letters
+	switch e := &state.Endpoint; {
+	case state.Disabled:
+		f.disabled++
+	case e.Trips > 0 && now < e.HoldMillis:
+		f.open++
+	case e.Failures > 0:
+		f.failing++
+	}
+}
+
+// measure finds out how far behind the next sets are.
+func (s *survey) measure(b *Broker) error {
+	most := min(surveyedAtOnce, 1+surveyedTopics/(1+b.dispatch.TopicCount()))
+	for key, set := range s.sets {
+		if most--; most < 0 {
+			break
+		}
+		delete(s.sets, key)
+		lag, err := b.dispatch.Lag(set.patterns, set.cursor)
+		if err != nil {
+			return err
+		}
+		s.so.lagEvents = max(s.so.lagEvents, lag.Events)
+		if lag.Oldest > 0 {
+			s.so.lagMillis = max(s.so.lagMillis, uint64(max(0, b.clock.Millis()-lag.Oldest)))
+		}
+	}
+	return nil
 }
 
 // sample tells what is looked up of subscriptions.
@@ -105,9 +156,17 @@ func (s *survey) sample(b *Broker, out metrics.Sample) {
 		out.Set("signalbox_subscriptions", float64(count.Count))
 	}
 	out.Set("signalbox_subscription_sessions", float64(b.deliveries.inUse()))
-	out.Set("signalbox_subscription_lag_events", float64(s.lagEvents.Load()))
-	out.Set("signalbox_subscription_lag_seconds", float64(s.lagMillis.Load())/1000)
 	out.Set("signalbox_subscription_held_topics", float64(s.held.Load()))
+	found := surveyFound{}
+	if last := s.found.Load(); last != nil {
+		found = *last
+	}
+	out.Set("signalbox_subscription_lag_events", float64(found.lagEvents))
+	out.Set("signalbox_subscription_lag_seconds", float64(found.lagMillis)/1000)
+	out.Set("signalbox_subscription_dead_letters", float64(found.letters))
+	out.Set("signalbox_webhook_endpoints", float64(found.failing), "failing")
+	out.Set("signalbox_webhook_endpoints", float64(found.open), "open")
+	out.Set("signalbox_webhook_endpoints", float64(found.disabled), "disabled")
 }
 
 // countDeliveries adds a commit's deliveries to the metrics.

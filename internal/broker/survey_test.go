@@ -4,6 +4,7 @@ package broker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -101,6 +102,67 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	x.mustSend("a", x.draft("later", "", nil))
 	x.fetch(id)
 	x.wantMetrics("signalbox_subscription_gaps_total", "1", "signalbox_subscription_held_topics", "0")
+}
+
+// TestSurveyOfManySubscriptions: one that is far behind is found among very many, a
+// part of which each pass looks at, and of very many with the same topics.
+func TestSurveyOfManySubscriptions(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	x.mustSend("late", x.draft("", "", nil), x.draft("", "", nil), x.draft("", "", nil))
+	x.clock.pass(time.Minute)
+	for i := range 450 { // more sets of topics than one pass measures
+		topic := fmt.Sprint("t", i)
+		x.mustSend(topic, x.draft("", "", nil))
+		x.subscribe(topic, nil)
+	}
+	for i := range 300 {
+		x.subscribe("late", func(d *event.Subscription) {
+			if i != 200 {
+				d.Config.Start = "now"
+			}
+		})
+	}
+	within(t, 20*time.Second, "the end of a round", func() bool {
+		x.settle()
+		return x.metric("signalbox_subscription_lag_events") == "3"
+	})
+	x.wantMetrics("signalbox_subscription_lag_seconds", "60")
+}
+
+// TestEndpointsInTroubleAreCounted, and the dead letters that there are.
+func TestEndpointsInTroubleAreCounted(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	const sink = "https://sink.example/"
+	fails := func(id string, times int) {
+		t.Helper()
+		for range times {
+			handed, _, err := x.HandOutWebhook(t.Context(), id, 1)
+			if err != nil || len(handed) != 1 {
+				t.Fatal(handed, err)
+			}
+			if err := x.SettleWebhook(t.Context(), id, sink, []broker.WebhookVerdict{{Token: handed[0].Token, Reason: "no"}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	x.mustSend("a", x.draft("", "", nil))
+	x.hook("a")
+	fails(x.hook("a"), 1)
+	fails(x.hook("a"), 4)
+	fails(x.hook("a"), 5)
+	gone := x.hook("a")
+	if err := x.DisableWebhook(t.Context(), gone, sink, "a test"); err != nil {
+		t.Fatal(err)
+	}
+	worker := x.subscribe("a", nil)
+	if _, err := x.Reject(t.Context(), anonymous(), worker, broker.Verdict{Tokens: []string{x.fetch(worker)[0].Token}}); err != nil {
+		t.Fatal(err)
+	}
+	x.settle()
+	x.wantMetrics(`signalbox_webhook_endpoints{state="failing"}`, "2", `signalbox_webhook_endpoints{state="open"}`, "1",
+		`signalbox_webhook_endpoints{state="disabled"}`, "1", "signalbox_subscription_dead_letters", "1")
 }
 
 // TestNothingIsHeldFromARetentionThatIsNotThere: the mark goes with the policy, too.

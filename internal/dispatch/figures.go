@@ -90,6 +90,13 @@ func (d *Dispatch) Laggards(n int) (worst []Laggard, open int) {
 	return worst, len(d.readers.open)
 }
 
+// TopicCount is how many topics there are, without the broker's own.
+func (d *Dispatch) TopicCount() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return int(d.totals.topics)
+}
+
 // sample tells the metrics that are looked up.
 func (d *Dispatch) sample(s metrics.Sample) {
 	d.mu.RLock()

@@ -226,6 +226,44 @@ func TestChallengeIsNotAnswered(t *testing.T) {
 	}
 }
 
+// TestStockDocument: a document as the clients of other brokers send it, with the
+// filters of a Knative Trigger in it, is a webhook that gets what passes them.
+func TestStockDocument(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(nil)
+	d, err := event.ParseSubscription(fmt.Appendf(nil, `{"protocol":"HTTP","protocolSettings":{"method":"POST","headers":{"X-Tenant":"one"}},"sink":%q,
+		"filters":[{"exact":{"type":"com.example.task.completed","source":"/fleet"}},{"any":[{"prefix":{"subject":"drone-"}},{"cesql":"EXISTS severity"}]}]}`, s.URL))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := r.CreateSubscription(t.Context(), identity.Anonymous(), d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const completed = "com.example.task.completed"
+	for _, d := range []event.Draft{
+		{ID: "passes", Source: "/fleet", Type: completed, Subject: "drone-1"},
+		{ID: "another type", Source: "/fleet", Type: "com.example.task", Subject: "drone-1"},
+		{ID: "another source", Source: "/fleet/2", Type: completed, Subject: "drone-1"},
+		{ID: "neither of any", Source: "/fleet", Type: completed, Subject: "Drone-1"},
+		{ID: "passes, too", Source: "/fleet", Type: completed, Extensions: map[string]any{"severity": 3}},
+	} {
+		ev, err := d.Event()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Publish(t.Context(), identity.Anonymous(), broker.PublishRequest{Topic: "tasks", Events: []*event.Event{ev}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.until("what passes is acknowledged", func() bool { st := r.status(info.Document.ID); return st.Acked == 2 && st.Cursor.Position == 5 })
+	got := s.ids()
+	slices.Sort(got)
+	if strings.Join(got, ", ") != "passes, passes, too" || s.pushes()[0].header.Get("X-Tenant") != "one" {
+		t.Errorf("it got %q, %v", got, s.pushes()[0].header)
+	}
+}
+
 // TestGoneDisables: 410 ends deliveries at once, with an event that says so and
 // without losing the place; resuming goes on. Guards F29, steps 1 and 3.
 func TestGoneDisables(t *testing.T) {
