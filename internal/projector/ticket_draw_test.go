@@ -4,6 +4,8 @@ package projector_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
 	"pgregory.net/rapid"
 
@@ -86,8 +88,10 @@ func (d *player) send(p *eventlog.Proposal) {
 	d.log = append(d.log, p)
 	result := d.r.apply([]*eventlog.Proposal{p})[0]
 	if m := p.Message; m != nil && result.Err == nil && result.Verdicts[0].Outcome == projector.Accepted {
-		n := 0
-		fmt.Sscanf(p.Entries[0].ID, "msg_%d", &n)
+		n, err := strconv.Atoi(strings.TrimPrefix(p.Entries[0].ID, "msg_"))
+		if err != nil {
+			d.Fatal(err)
+		}
 		d.ids[m.Ticket] = append(d.ids[m.Ticket], n)
 	}
 }
