@@ -278,7 +278,7 @@ func TestMessagesWaitForThePlaceOutside(t *testing.T) {
 					t.Errorf("while the place is down %s is given %v, want %v", spec, got, want)
 				}
 			}
-			err := r.b.AuditLines(context.Background(), 0, r.b.AuditSize(), true, func(l *audit.Line) (bool, error) {
+			err := r.b.AuditLines(context.Background(), 0, r.b.AuditSize(), func(string) bool { return true }, func(l *audit.Line) (bool, error) {
 				if l.Topic == beats && l.Body != nil {
 					t.Error("the trail shows a message that is held")
 				}

@@ -197,7 +197,7 @@ func (f *feed) piece(ctx context.Context, to uint64, bytesMax int) (p piece, err
 			return p, err
 		}
 	}
-	err = f.e.b.AuditLines(ctx, f.has.entries, to, false, func(l *audit.Line) (bool, error) {
+	err = f.e.b.AuditLines(ctx, f.has.entries, to, nil, func(l *audit.Line) (bool, error) {
 		p.chain = audit.NextChain(p.chain, l.Leaf)
 		l.Chain = p.chain
 		p.lines = audit.AppendLine(p.lines, l)
