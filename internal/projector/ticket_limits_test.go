@@ -135,3 +135,32 @@ func TestVerifyFindsBrokenTickets(t *testing.T) {
 		}
 	}
 }
+
+// TestKeysAreOfOneSenderAndType: the same idempotency_key from somebody else, or on a
+// message of another type, is another request; a repetition is answered although the
+// ticket has moved on, and moves nothing.
+func TestKeysAreOfOneSenderAndType(t *testing.T) {
+	r := staffedRig(t)
+	defer r.close()
+	keyed := func(s said) said { s.Idempotency = "k"; return s }
+	ask := keyed(taken(2, ticket.TypePlanRequest, ""))
+	for i, step := range []struct {
+		said said
+		want string
+	}{
+		{keyed(opened(1)), "accepted 1"},
+		{ask, "accepted 2"},
+		{keyed(taken(3, ticket.TypeProposal, "")), "accepted 3"},
+		{keyed(taken(4, ticket.TypePlan, "")), "accepted 4"},
+		{with(ask, func(s *said) { s.id = 5 }), "duplicate 2 as " + messageID(2)},
+		{with(keyed(opened(6)), func(s *said) { s.Op, s.Payload = "amend", "another" }), "idempotency_conflict"},
+		{with(taken(7, ticket.TypePlanRequest, ""), func(s *said) { s.Idempotency, s.Payload = "other", "7" }), "ticket_move_illegal"},
+	} {
+		if got := answerTo(r.do(step.said.proposal(t))); got != step.want {
+			t.Errorf("step %d: %q, want %q", i, got, step.want)
+		}
+	}
+	if row := ticketRow(r, "T1"); row.State != ticket.StatePlanned || len(row.Slices) != 1 {
+		t.Errorf("%+v", row)
+	}
+}
