@@ -17,6 +17,7 @@ type history struct {
 	c      *client.Client
 	topics string // a pattern
 	next   uint64 // the entry of the audit trail to go on from
+	seen   uint64 // the position of the last event
 }
 
 // read hands over what was said since the last call.
@@ -41,6 +42,7 @@ func (h *history) read(ctx context.Context, each func(*Message)) error {
 			if err != nil {
 				return err
 			}
+			h.seen = e.Position
 			each(m)
 		}
 		h.next = page.Next

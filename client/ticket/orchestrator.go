@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/client"
@@ -21,10 +22,12 @@ const (
 	// movesMax bounds what follows from one message: a function that never comes to
 	// rest is stopped, and said to be wrong.
 	movesMax = 1000
-	// lookEvery is how often tickets that wait for a time are looked at, and quietMax
-	// how long nobody looks at the log without a sign of news.
+	// lookEvery is how often tickets that wait for a time are looked at, quietMax how
+	// long nobody looks at the log without a sign of news, and newsEvery how often it is
+	// looked at when there was a sign and the news are not there yet.
 	lookEvery = time.Second
 	quietMax  = 30 * time.Second
+	newsEvery = 20 * time.Millisecond
 	// refusalsMax is how often a move that the broker refuses is thought over before
 	// it is escalated.
 	refusalsMax = 3
@@ -58,6 +61,7 @@ type Orchestrator struct {
 
 	// All below is owned by the goroutine of Run.
 	tickets map[string]*Ticket // that are not at their end
+	touched map[string]bool    // of which something was said that nobody has decided about
 	wakes   map[string]time.Time
 	refused map[string]int // by the key of a move
 }
@@ -76,7 +80,7 @@ func NewOrchestrator(c *client.Client, o OrchestratorOptions) (*Orchestrator, er
 	sender := NewSender(c, o.Name, o.Key)
 	return &Orchestrator{
 		o: o, c: sender.c, sender: sender,
-		tickets: map[string]*Ticket{}, wakes: map[string]time.Time{}, refused: map[string]int{},
+		tickets: map[string]*Ticket{}, touched: map[string]bool{}, wakes: map[string]time.Time{}, refused: map[string]int{},
 	}, nil
 }
 
@@ -97,14 +101,17 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	defer beside.Wait()
 	defer stop(nil)
 	beside.Go(func() { newBeats(o.sender, 0, "", nil, 1, o.o.OnError).run(ctx, nil) })
-	news := make(chan struct{}, 1)
-	beside.Go(func() { stop(o.listen(ctx, registry.Space, news)) })
+	news, heard := make(chan struct{}, 1), &atomic.Uint64{}
+	beside.Go(func() { stop(o.listen(ctx, registry.Space, heard, news)) })
 	for {
 		if err := o.look(ctx); err != nil {
 			return err
 		}
 		wait := quietMax
-		if len(o.wakes) > 0 {
+		switch {
+		case o.log.seen < heard.Load():
+			wait = newsEvery
+		case len(o.wakes) > 0:
 			wait = lookEvery
 		}
 		select {
@@ -116,9 +123,9 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	}
 }
 
-// listen gives a sign whenever something was said. What was said is read elsewhere:
-// a stream leaves out what has expired.
-func (o *Orchestrator) listen(ctx context.Context, space string, news chan<- struct{}) error {
+// listen gives a sign whenever something was said, and notes at which position. What
+// was said is read elsewhere: a stream leaves out what has expired.
+func (o *Orchestrator) listen(ctx context.Context, space string, heard *atomic.Uint64, news chan<- struct{}) error {
 	var topics []string
 	for _, t := range ticket.Types() {
 		if topic := ticket.TopicRoot + "." + space + "." + t.Family + ".>"; t.Name != ticket.TypeHeartbeat && !slices.Contains(topics, topic) {
@@ -134,6 +141,9 @@ func (o *Orchestrator) listen(ctx context.Context, space string, news chan<- str
 		if err != nil {
 			return err
 		}
+		if item.Kind == client.ItemEvent {
+			heard.Store(item.Event.Position())
+		}
 		if item.Kind == client.ItemEvent || item.Kind == client.ItemSynced {
 			select {
 			case news <- struct{}{}:
@@ -147,9 +157,8 @@ func (o *Orchestrator) listen(ctx context.Context, space string, news chan<- str
 // look takes in what is new and decides about what it concerns. What fails for a
 // while is left for the next time.
 func (o *Orchestrator) look(ctx context.Context) error {
-	touched, err := o.catchUp(ctx)
-	if err != nil {
-		if !retryable(err) {
+	if err := o.catchUp(ctx); err != nil {
+		if ctx.Err() != nil || !retryable(err) {
 			return err
 		}
 		o.o.OnError(err)
@@ -157,22 +166,23 @@ func (o *Orchestrator) look(ctx context.Context) error {
 	now := time.Now()
 	for id, at := range o.wakes {
 		if !at.After(now) {
-			touched[id] = true
+			o.touched[id] = true
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(touched)) {
-		if err := o.decide(ctx, id); err != nil {
-			return err
+	for len(o.touched) > 0 {
+		for _, id := range slices.Sorted(maps.Keys(o.touched)) {
+			delete(o.touched, id)
+			if err := o.decide(ctx, id); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-// catchUp takes in what was said since the last time, and returns which tickets it
-// is about.
-func (o *Orchestrator) catchUp(ctx context.Context) (touched map[string]bool, err error) {
-	touched = map[string]bool{}
-	err = o.log.read(ctx, func(m *Message) {
+// catchUp takes in what was said since the last time.
+func (o *Orchestrator) catchUp(ctx context.Context) error {
+	return o.log.read(ctx, func(m *Message) {
 		t := o.tickets[m.TicketID]
 		if open, ok := m.Payload.(*Open); ok && t == nil && open.Op == "open" {
 			t = &Ticket{}
@@ -181,13 +191,12 @@ func (o *Orchestrator) catchUp(ctx context.Context) (touched map[string]bool, er
 		if t == nil || !t.add(m) {
 			return // a heartbeat, or said after the end
 		}
-		touched[t.ID] = true
+		o.touched[t.ID] = true
 		if s, ok := m.Payload.(*State); ok && (s.To == "CLOSED" || s.To == "CANCELLED") {
 			delete(o.tickets, t.ID)
 			delete(o.wakes, t.ID)
 		}
 	})
-	return touched, err
 }
 
 // decide makes the moves of one ticket until there are none.
@@ -218,7 +227,7 @@ func (o *Orchestrator) decide(ctx context.Context, id string) error {
 		if len(moves) == 0 || o.o.DryRun {
 			return nil
 		}
-		if _, err := o.catchUp(ctx); err != nil {
+		if err := o.catchUp(ctx); err != nil && ctx.Err() == nil {
 			o.o.OnError(err)
 			o.wakes[id] = time.Now().Add(againMin)
 			return context.Cause(ctx)

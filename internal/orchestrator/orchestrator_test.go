@@ -287,6 +287,22 @@ func TestDecideFollowsFromTheLog(t *testing.T) {
 	}
 }
 
+// TestTicketsDoNotHoldEachOtherUp: what is said of one ticket while another is decided
+// about is not forgotten.
+func TestTicketsDoNotHoldEachOtherUp(t *testing.T) {
+	s := newStage(t, "")
+	s.gate("alice", grant("alice", ""))
+	s.orchestrate(policy(t, webPolicy), 0)
+	for i := range 8 {
+		s.open(fmt.Sprintf("INC-%d", i))
+	}
+	for i := range 8 {
+		if states, _ := s.path(fmt.Sprintf("INC-%d", i)); !slices.Equal(states, []string{"APPROVED", "VERIFYING", "RESOLVED", "CLOSED"}) {
+			t.Errorf("INC-%d went through %v", i, states)
+		}
+	}
+}
+
 func sameButForOrder(a, b []string) bool {
 	a, b = slices.Clone(a), slices.Clone(b)
 	slices.Sort(a)
