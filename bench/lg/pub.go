@@ -20,7 +20,8 @@ type pubConfig struct {
 	keep                           bool
 	spec                           requestSpec
 	expect, sub                    string
-	n, events, subs, pid           int
+	agent, key                     string
+	n, events, subs, pid, signed   int
 	rate                           float64
 	dur, warm                      time.Duration
 }
@@ -28,13 +29,16 @@ type pubConfig struct {
 func pubFlags(args []string) (*pubConfig, error) {
 	c := new(pubConfig)
 	fs := flag.NewFlagSet("pub", flag.ContinueOnError)
-	fs.StringVar(&c.target, "target", "http", "http | nats (one publish at a time) | nats-async")
+	fs.StringVar(&c.target, "target", "http", "http | ticket (signed messages that open tickets) | nats (one publish at a time) | nats-async")
 	fs.StringVar(&c.addr, "addr", "", "nats: host:port")
 	fs.StringVar(&c.stream, "stream", "BENCH", "nats: stream, created afresh")
 	fs.StringVar(&c.subjects, "subjects", "bench", "nats: first token of the subjects; the key is the second")
 	fs.Int64Var(&c.maxPerSubject, "mps", -1, "nats: MaxMsgsPerSubject")
 	fs.IntVar(&c.inflight, "inflight", 256, "nats-async: publishes without an acknowledgement, per connection")
 	fs.BoolVar(&c.keep, "keep", false, "nats: leave the stream")
+	fs.StringVar(&c.agent, "agent", "desk", "ticket: who signs")
+	fs.StringVar(&c.key, "key", "", "ticket: file with its key")
+	fs.IntVar(&c.signed, "signed", 100_000, "ticket: how many are signed before anything is measured")
 	specFlags(fs, &c.spec, statusData, 512)
 	fs.StringVar(&c.expect, "expect", "", "http: text that every answer must have near its beginning")
 	fs.StringVar(&c.sub, "sub", "", "SSE URL of readers that measure how long each event takes to them; its data needs {ts}")
@@ -94,7 +98,12 @@ func pubMain(args []string) error {
 // ops makes one publisher per connection. finish waits for what is not yet
 // acknowledged, and cleans up.
 func (c *pubConfig) ops() (ops []op, finish func() error, err error) {
-	if c.target != "http" {
+	switch c.target {
+	case "http":
+	case "ticket":
+		ops, err := c.ticketOps()
+		return ops, func() error { return nil }, err
+	default:
 		return c.natsOps()
 	}
 	for range c.n {

@@ -81,6 +81,22 @@ def make_topics(server, args):
             urllib.request.urlopen(r, timeout=10).close()
 
 
+def register(binaries, server, args):
+    """Registers the agent that a generator's arguments have sign, and returns the file of its key. With a store that is
+    kept it is there already."""
+    if "{key}" not in args:
+        return None
+    key = os.path.join(server.folder, "desk.key")
+    if not os.path.exists(key):
+        administrator = os.path.join(server.folder, "data", "administrator.key")
+        for command in (["agent", "keygen", key],
+                        ["agent", "add", "desk", "--role", "intake", "--key", key, "--administrator", administrator, "--url", f"http://{server.addr}"]):
+            p = subprocess.run([binaries["ours"], *command], capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+            if p.returncode:
+                raise RuntimeError(p.stderr.strip()[-500:])
+    return key
+
+
 class Bench:
     def __init__(self, binaries, options):
         self.binaries, self.options = binaries, options
@@ -166,7 +182,9 @@ class Bench:
 
     def generate(self, server, job, number):
         make_topics(server, job.args)
-        values = {"{peak80}": str(self.peak80(number))} if "{peak80}" in job.args else None
+        values = {"{peak80}": str(self.peak80(number))} if "{peak80}" in job.args else {}
+        if key := register(self.binaries, server, job.args):
+            values["{key}"] = key
         return generate(self.binaries, server, job.args, job.seconds, values)
 
     def peak80(self, number):

@@ -65,7 +65,7 @@ def table(quick):
     return [publish(1, 64, t), publish(2, 1, t), batches(t), acknowledgement(t), saturated(t), paced(t),
             catch_up(stored), replay(stored), idle(500 if quick else 2000), echo(t),
             restart(10_000 if quick else 10_000_000), *growth(quick, t), filtered(stored), live(),
-            webhooks(quick, t)]
+            webhooks(quick, t), signed(quick, t), open_tickets(quick, t)]
 
 
 def publish(number, n, t):
@@ -213,6 +213,31 @@ def webhooks(quick, t):
         [Versus("the same sink, requests without a broker: the HTTP limit of the machine", "sink", must=0.5, enough=5000),
          Versus("the same, signed with HMAC", "hmac")],
         check=lambda s: None if not s.get("again") and s.get("conns", 0) <= 64 else f"{s['again']} events came again, {s['conns']} connections")
+
+
+MESSAGE = 1024  # bytes of an envelope
+TICKETS = f"-target ticket -key {{key}} -size {MESSAGE} -url http://{{addr}}/"
+
+
+def signed(quick, t):
+    """What is signed is signed before anything is measured: the broker's work is what is compared."""
+    ahead = "-signed 20000" if quick else "-signed 120000"
+    return Row(
+        19, f"signed ticket messages of {MESSAGE} B, one per POST, 64 connections, each opens a ticket", "events_s", "/s",
+        [Job("ours", "ours", f'pub {TICKETS} {ahead} -n 64 {t} -expect "accepted" {PID}'),
+         Job("unsigned", "ours", f"pub -mode binary -size {MESSAGE} -n 64 {t} {OURS}")],
+        [Versus("events of the same size that nobody signed", "unsigned", must=0.4)])
+
+
+def open_tickets(quick, t):
+    """An open ticket has a row, keys that are never forgotten, and a deadline."""
+    tickets = 1000 if quick else 10_000
+    one = f"pub -mode binary -size 512 -n 64 {t} {OURS}"
+    return Row(
+        20, f"growth: publish as in row 1 with {tickets:,} open tickets", "events_s", "/s",
+        [Job("ours", "ours", one, "stored-tickets"), Job("empty", "ours", one)],
+        [Versus("the same on an empty broker", "empty", must=0.909, reach=0.97)],
+        load=[Job("load", "ours", f'pub {TICKETS} -n 16 -events {tickets} -expect "accepted" {PID}', "stored-tickets", LOAD_SECONDS)])
 
 
 def idle(readers):
