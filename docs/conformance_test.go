@@ -28,6 +28,8 @@ func testDirs() map[string]string {
 		"signature": "../internal/signature",
 		"identity":  "../internal/identity",
 		"egress":    "../internal/egress",
+		"broker":    "../internal/broker",
+		"ticket":    "../ticket",
 		"webhook":   "../internal/transport/webhook",
 	}
 }

@@ -226,6 +226,9 @@ var classes = [...]struct {
 	{CodeAlreadyAnswered, Class{409, exitCaller, false,
 		"This has its answer",
 		"Read the answer that there is; what was reported does not change."}},
+	{CodeVersionUnsupported, Class{422, exitCaller, false,
+		"The broker does not speak this version of the ticket protocol",
+		"Sign the message for the schema_version named in the facts, or use a broker that speaks the sender's."}},
 
 	{CodeTicketMoveIllegal, Class{409, exitCaller, false,
 		"The rules of tickets do not allow this as the ticket is",

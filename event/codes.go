@@ -88,6 +88,7 @@ const (
 	CodeTicketExists        Code = "ticket_exists"
 	CodeCorrelationInvalid  Code = "correlation_invalid"
 	CodeAlreadyAnswered     Code = "already_answered"
+	CodeVersionUnsupported  Code = "version_unsupported"
 
 	CodeTicketMoveIllegal Code = "ticket_move_illegal"
 	CodePlanConflict      Code = "plan_conflict"

@@ -5,6 +5,8 @@ package ticket
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/sha256"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -86,11 +88,23 @@ const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 func NewID(at time.Time) string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails, see fill
+	return idOf(stamped(b, at))
+}
+
+// DeriveID returns the id of a message that follows from something: the same for the
+// same texts, of which none has a zero byte in it.
+func DeriveID(at time.Time, of ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(of, "\x00")))
+	return idOf(stamped([16]byte(sum[:16]), at))
+}
+
+// stamped puts a time into the first 48 bits of an id.
+func stamped(b [16]byte, at time.Time) [16]byte {
 	millis := uint64(at.UnixMilli())
 	for i := range 6 {
 		b[i] = byte(millis >> (40 - 8*i))
 	}
-	return idOf(b)
+	return b
 }
 
 // idOf writes 128 bits as 26 characters of 5 bits, the first of which has 3.

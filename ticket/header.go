@@ -4,6 +4,8 @@ package ticket
 
 import (
 	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"signalbox/event"
@@ -18,8 +20,16 @@ var (
 	nameForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
 	timeForm    = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$`)
 	nonceForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
+	typeForm    = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
 	keyForm     = regexp.MustCompile(`^[!-~]{1,128}$`)
 )
+
+// major returns the first number of a version of versionForm.
+func major(version string) int {
+	text, _, _ := strings.Cut(version, ".")
+	n, _ := strconv.Atoi(text) // of at most six digits
+	return n
+}
 
 // CheckName reports whether a name can be that of an agent or a domain. It is one
 // token of a topic, in lower case, so that names cannot differ by case only.
@@ -67,21 +77,26 @@ func (h *Header) set(values *[members][]byte) error {
 	return h.check()
 }
 
-// check checks the members that depend on each other.
+// check checks the members that depend on each other. What a type of another
+// version asks for nobody here can say.
 func (h *Header) check() error {
-	t, ok := TypeOf(h.Type)
-	if !ok {
-		return event.Errorf(event.CodeMessageTypeUnknown, "%.40q is none of the types of the protocol.", h.Type).With("type")
-	}
+	t, known := TypeOf(h.Type)
 	switch {
+	case !known && !typeForm.MatchString(h.Type):
+		return h.unknown()
 	case h.Type == TypeHeartbeat && h.TicketID != None:
 		return invalid("ticket_id", "of a heartbeat is %q", None)
-	case h.Type != TypeHeartbeat && !tokenForm.MatchString(h.TicketID):
+	case h.TicketID == None && (h.Type == TypeHeartbeat || h.Type == TypeEscalation || !known): // one of the bus may be about no ticket
+	case !tokenForm.MatchString(h.TicketID):
 		return invalid("ticket_id", "is not 1 to 128 letters, digits and any of . _ : -, the first a letter or digit")
 	case h.CausationID != None && !idForm.MatchString(h.CausationID):
 		return invalid("causation_id", "is neither the id of a message nor %q", None)
-	case !t.goesTo(h.To):
+	case known && !t.goesTo(h.To):
 		return invalid("to", "is %.40q, and a message of type %s goes to %s", h.To, t.Name, t.targets())
 	}
 	return nil
+}
+
+func (h *Header) unknown() error {
+	return event.Errorf(event.CodeMessageTypeUnknown, "%.40q is none of the types of the protocol.", h.Type).With("type")
 }

@@ -100,10 +100,29 @@ var memberNames = [members]string{
 }
 
 // Parse decodes an envelope and keeps a copy of its bytes. It refuses with code
-// message_invalid whatever is no envelope, and with message_type_unknown a type
-// that is not in the registry. It does not verify the signature, and does not
-// look at what the payload says.
+// message_invalid whatever is no envelope, with version_unsupported a major version
+// that is not spoken here, and with message_type_unknown a type that is not in the
+// registry. It does not verify the signature, and does not look at what the payload
+// says.
 func Parse(raw []byte) (*Message, error) {
+	m, err := ParseAny(raw)
+	if err != nil {
+		return nil, err
+	}
+	if v := m.header.SchemaVersion; !SpeaksMajor(major(v)) {
+		return nil, event.Errorf(event.CodeVersionUnsupported, "The schema_version is %s, and messages of version %s are spoken here.", v, SchemaVersion()).
+			With("schema_version").Fact("schema_version", SchemaVersion())
+	}
+	if _, ok := TypeOf(m.header.Type); !ok {
+		return nil, m.header.unknown()
+	}
+	return m, nil
+}
+
+// ParseAny is Parse for messages of other versions, too, whose type may not be known
+// here. Such a message has no topic and no deadline; all that can be done with it is
+// to verify who signed it.
+func ParseAny(raw []byte) (*Message, error) {
 	if len(raw) > MaxMessageBytes {
 		return nil, event.Errorf(event.CodeEventTooLarge, "The message has %d bytes and may have %d. Put what is large elsewhere and refer to it.", len(raw), MaxMessageBytes).
 			Fact("limit", MaxMessageBytes)

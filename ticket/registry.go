@@ -56,6 +56,19 @@ type Deadline struct {
 	Member  string   `json:"member"` // of the payload
 	Default Duration `json:"default"`
 	Missed  string   `json:"missed,omitempty"` // escalation, dead-letter, or nothing
+	Met     []string `json:"met,omitempty"`    // the types of messages that meet it, see MetBy
+}
+
+// What follows when a deadline is missed.
+const (
+	MissedEscalation = "escalation"
+	MissedDeadLetter = "dead-letter" // and a page
+)
+
+// MetBy reports whether a message of some type meets the deadline of the one that
+// it answers.
+func (d *Deadline) MetBy(kind string) bool {
+	return slices.Contains(d.Met, "*") || slices.Contains(d.Met, kind)
 }
 
 // Duration is written as in policies of topics, such as 30m or 24h.
@@ -78,7 +91,10 @@ type Role struct {
 // registry is what api.TicketRegistry says.
 type registry struct {
 	SchemaVersion string      `json:"schema_version"`
+	Majors        []int       `json:"majors"`
 	TTL           Duration    `json:"ttl"`
+	Heartbeat     Heartbeat   `json:"heartbeat"`
+	Levels        []level     `json:"levels"`
 	Roles         []Role      `json:"roles"`
 	Types         []Type      `json:"types"`
 	States        []State     `json:"states"`
@@ -86,6 +102,22 @@ type registry struct {
 	Moves         []Move      `json:"moves"`
 	Takes         []Take      `json:"takes"`
 	Secrets       secretRules `json:"secrets"`
+}
+
+// Heartbeat says how often every agent sends one, and how many may be missed until
+// its silence is escalated.
+type Heartbeat struct {
+	Every  Duration `json:"every"`
+	Missed int      `json:"missed"`
+}
+
+// Silence is for how long an agent may be silent.
+func (h Heartbeat) Silence() time.Duration { return time.Duration(h.Missed) * time.Duration(h.Every) }
+
+// level says who is asked when a target does not answer.
+type level struct {
+	Target string `json:"target"` // or Domain
+	Above  string `json:"above"`
 }
 
 // load reads the registry once. It panics if the embedded document cannot be
@@ -133,6 +165,24 @@ func collect(v any, names map[string]bool) {
 
 // SchemaVersion is the version of envelope and payloads that this code speaks.
 func SchemaVersion() string { return load().SchemaVersion }
+
+// SpeaksMajor reports whether messages of a major version are taken: that which is
+// spoken here and, while both are read after a change of the major, the one before.
+func SpeaksMajor(major int) bool { return slices.Contains(load().Majors, major) }
+
+// Heartbeats says how often agents send heartbeats.
+func Heartbeats() Heartbeat { return load().Heartbeat }
+
+// Above returns the target of escalations that is asked when another target does
+// not answer; false if there is none above it.
+func Above(target string) (string, bool) {
+	for _, l := range load().Levels {
+		if l.Target == target || l.Target == Domain && !isRole(target) {
+			return l.Above, true
+		}
+	}
+	return "", false
+}
 
 // TTL is how long a message is delivered for that has no deadline of its own.
 func TTL() time.Duration { return time.Duration(load().TTL) }

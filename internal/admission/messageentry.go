@@ -48,11 +48,11 @@ func noteOf(m *ticket.Message, verbs *ticket.Catalogue) (*eventlog.Message, erro
 	}
 	payload := sha256.Sum256(canonical)
 	note := &eventlog.Message{
-		Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.CausationID, From: h.From, To: h.To,
+		Version: h.SchemaVersion, Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.CausationID, From: h.From, To: h.To,
 		Nonce: h.Nonce, Idempotency: h.IdempotencyKey, SentMillis: h.Time.UnixMilli(), Payload: hex.EncodeToString(payload[:]),
 	}
 	if err := noteTicket(note, m, verbs); err != nil {
 		return nil, err
 	}
-	return note, nil
+	return note, noteBus(note, m)
 }

@@ -80,6 +80,7 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 		b.leftover.Store(out.Due)
 	}
 	var t tally
+	b.bus.advance(out.Bus)
 	b.deliveries.stir(out.Subscriptions)
 	b.due.stir(out.Subscriptions)
 	b.due.offer(out.Applied)

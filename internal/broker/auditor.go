@@ -4,16 +4,10 @@ package broker
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"strings"
 	"sync/atomic"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"signalbox/event"
 	"signalbox/internal/audit"
@@ -50,11 +44,10 @@ const (
 // openAuditor opens the audit trail, and draws the key of a new data directory.
 func openAuditor(b *Broker) (*auditor, error) {
 	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing}
-	files := b.options.FS
-	if files == nil {
-		files = vfs.Default
-	}
-	secret, err := auditKey(files, b.options.Dir)
+	secret, err := b.keyFile(auditKeyFile, func() ([]byte, error) {
+		secret, err := audit.GenerateKey("signalbox/" + newName(8))
+		return []byte(secret + "\n"), err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("broker: the audit key: %w", err)
 	}
@@ -74,28 +67,6 @@ func openAuditor(b *Broker) (*auditor, error) {
 	space := b.projector.Space()
 	a.advance(&space)
 	return a, nil
-}
-
-// auditKey returns the secret key of a data directory, and draws it first if there
-// is none.
-func auditKey(files vfs.FS, dir string) (string, error) {
-	secret, err := readAuditKey(files, dir)
-	if !errors.Is(err, fs.ErrNotExist) {
-		return secret, err
-	}
-	if secret, err = audit.GenerateKey("signalbox/" + newName(8)); err != nil {
-		return "", err
-	}
-	return secret, store.WriteKeyFile(files, files.PathJoin(dir, auditKeyFile), []byte(secret+"\n"))
-}
-
-func readAuditKey(files vfs.FS, dir string) (string, error) {
-	f, err := files.Open(files.PathJoin(dir, auditKeyFile))
-	if err != nil {
-		return "", err
-	}
-	text, err := io.ReadAll(io.LimitReader(f, 4096))
-	return strings.TrimSpace(string(text)), errors.Join(err, f.Close())
 }
 
 // advance notes what a commit has made durable.

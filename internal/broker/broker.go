@@ -162,6 +162,7 @@ type Broker struct {
 	survey     survey
 	messages   *admission.Messages
 
+	bus  *bus
 	due  *due // webhooks
 	keys signingKeys
 
@@ -235,7 +236,10 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	if err := b.configure(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.found(), b.activate()); err != nil {
+	if b.bus, err = openBus(b); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(b.found(), b.activate(), b.bus.register()); err != nil {
 		return nil, err
 	}
 	b.registry.Store(p.Registry())
@@ -274,6 +278,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 	b.background.Go(b.audit.loop)
 	b.background.Go(b.external.loop)
 	b.background.Go(b.recipients.loop)
+	b.background.Go(b.bus.loop)
 	b.background.Go(b.matchLoop)
 	b.background.Go(b.sweepLoop)
 	b.background.Go(func() { b.disk.loop(b.stop) })
@@ -321,8 +326,9 @@ func (b *Broker) found() error {
 	if err != nil {
 		return err
 	}
-	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{
-		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(api.Verbs)},
+	now := b.clock.Millis()
+	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindTick, AdmittedMillis: now}, {Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{
+		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(api.Verbs), Bus: b.bus.public()},
 	}}})
 }
 
@@ -467,6 +473,9 @@ func (b *Broker) Digest(ctx context.Context, topic string) (dispatch.Digest, err
 // kept in memory only leaves nothing in the log either.
 func (b *Broker) Refused(p identity.Principal, topic string, err *event.Error) {
 	b.metrics.Publish.Refused(cause(err), 1)
+	if err.Facts[factEscalated] == true {
+		return
+	}
 	if b.dispatch.Ephemeral(topic) {
 		return
 	}

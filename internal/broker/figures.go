@@ -118,6 +118,7 @@ func (b *Broker) sample(s metrics.Sample) {
 		return false, nil
 	})
 	s.Set("signalbox_log_timers_overdue_seconds", float64(overdue)/1000)
+	b.bus.sample(s)
 	b.disk.sample(s)
 	b.survey.sample(b, s)
 }

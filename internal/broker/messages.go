@@ -65,7 +65,7 @@ func (b *Broker) admitMessage(raw []byte) (*eventlog.Proposal, error) {
 	}
 	m, err := ticket.Parse(raw)
 	if err != nil {
-		return nil, err
+		return nil, b.unknownType(raw, err)
 	}
 	registry := b.registry.Load()
 	agent, _ := registry.Agent(m.Header().From)

@@ -136,7 +136,7 @@ func (c *trailCheck) end() {
 
 // ownKeys are the keys of a data directory. A copy may be without them.
 func ownKeys(files vfs.FS, dir string) (audit.Keys, error) {
-	secret, err := readAuditKey(files, dir)
+	secret, err := readKeyFile(files, dir, auditKeyFile)
 	if err != nil {
 		return audit.Keys{}, err
 	}

@@ -52,6 +52,9 @@ func (p *Proposal) AppendBinary(dst []byte) []byte {
 	case KindRefusal:
 		dst = appendString(dst, p.RefusedCode)
 		dst = binary.AppendUvarint(dst, p.RefusedCount)
+		if p.Message != nil {
+			dst = appendJSON(dst, p.Message)
+		}
 	}
 	return dst
 }
@@ -185,6 +188,9 @@ func DecodeProposal(b []byte) (*Proposal, error) {
 	case KindRefusal:
 		p.RefusedCode = r.string()
 		p.RefusedCount = r.uvarint()
+		if len(r.b) > 0 && (json.Unmarshal([]byte(r.string()), &p.Message) != nil || p.Message == nil) {
+			return nil, ErrFormat
+		}
 	case KindTick, KindProbe:
 	default:
 		return nil, ErrFormat
@@ -208,6 +214,8 @@ func (c *Control) complete() bool {
 		return c.Change != ""
 	case OpVerbs:
 		return c.Verbs != ""
+	case OpBus:
+		return c.Key != ""
 	case OpDeleteTopic, OpRetire, OpCompact:
 		return true
 	}

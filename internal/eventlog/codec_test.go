@@ -162,7 +162,7 @@ func entries() *rapid.Generator[eventlog.Entry] {
 func controls() *rapid.Generator[eventlog.Control] {
 	return rapid.Custom(func(t *rapid.T) eventlog.Control {
 		c := eventlog.Control{
-			Op:       rapid.SampledFrom([]string{eventlog.OpConfigure, eventlog.OpPutTopic, eventlog.OpDeleteTopic, eventlog.OpRetire, eventlog.OpFound, eventlog.OpAgent, eventlog.OpVerbs}).Draw(t, "op"),
+			Op:       rapid.SampledFrom([]string{eventlog.OpConfigure, eventlog.OpPutTopic, eventlog.OpDeleteTopic, eventlog.OpRetire, eventlog.OpFound, eventlog.OpAgent, eventlog.OpVerbs, eventlog.OpBus}).Draw(t, "op"),
 			Topic:    rapid.StringMatching(`[a-z]{0,9}`).Draw(t, "name"),
 			RetireTo: rapid.Uint64().Draw(t, "retireTo"),
 		}
@@ -188,6 +188,8 @@ func controls() *rapid.Generator[eventlog.Control] {
 			c.Change = "x" + rapid.String().Draw(t, "change")
 		case eventlog.OpVerbs:
 			c.Verbs = "x" + rapid.String().Draw(t, "verbs")
+		case eventlog.OpBus:
+			c.Key = "x" + rapid.String().Draw(t, "key")
 		}
 		return c
 	})

@@ -19,10 +19,14 @@ type Message struct {
 	Nonce       string `json:"nonce"`
 	Idempotency string `json:"idempotency"`
 	SentMillis  int64  `json:"sent_ms"`
-	Payload     string `json:"payload"` // hash of its canonical form
+	Payload     string `json:"payload"`           // hash of its canonical form
+	Version     string `json:"version,omitempty"` // schema_version
+
+	Deadlines []Deadline `json:"deadlines,omitempty"` // that something follows from
 
 	Op       string     `json:"op,omitempty"`      // of ticket.open
 	Execute  string     `json:"execute,omitempty"` // of result: the message that it is the result of
+	Beat     *Beat      `json:"beat,omitempty"`    // of heartbeat
 	Inflight []Inflight `json:"inflight"`          // of heartbeat
 
 	// What else a payload says that decides about its ticket; the one of its type is
@@ -124,6 +128,19 @@ type Moved struct {
 type MovedSlice struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
+}
+
+// Deadline is when the payload of a message wants something done by.
+type Deadline struct {
+	Member string `json:"member"` // of the payload, and of the type in the registry
+	Millis int64  `json:"ms"`     // Unix ms
+}
+
+// Beat is what a heartbeat says of its agent.
+type Beat struct {
+	Accepts string   `json:"accepts"`
+	Domains []string `json:"domains,omitempty"`
+	Seq     int64    `json:"seq"`
 }
 
 // Inflight is what a heartbeat says of something that is being executed.

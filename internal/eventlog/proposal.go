@@ -61,7 +61,8 @@ type Proposal struct {
 	// Of KindReading.
 	Reading *Reading
 
-	// Of KindRefusal: the code, and how many refusals this entry stands for.
+	// Of KindRefusal: the code, and how many refusals this entry stands for. Message
+	// says of one that somebody has to know of what it was about.
 	RefusedCode  string
 	RefusedCount uint64
 
@@ -153,7 +154,7 @@ type Reading struct {
 
 // Control is a logged change of what apply consults.
 type Control struct {
-	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact, found, agent, verbs
+	Op       string        `json:"op"` // configure, put_topic, delete_topic, retire, compact, found, agent, verbs, bus
 	Topic    string        `json:"topic,omitempty"`
 	Policy   *event.Policy `json:"policy,omitempty"`
 	RetireTo uint64        `json:"retire_to,omitempty,string"`
@@ -161,6 +162,7 @@ type Control struct {
 	Founding *Founding     `json:"founding,omitempty"`
 	Change   string        `json:"change,omitempty"` // of agents, as its signer sent it
 	Verbs    string        `json:"verbs,omitempty"`  // the catalogue, as JSON
+	Key      string        `json:"key,omitempty"`    // of bus: the public key
 }
 
 // Founding gives a space its name and its first catalogue of verbs, and says who
@@ -169,6 +171,7 @@ type Founding struct {
 	Space         string `json:"space"`
 	Administrator string `json:"administrator"` // public key
 	Verbs         string `json:"verbs,omitempty"`
+	Bus           string `json:"bus,omitempty"` // public key of the broker's own messages
 }
 
 // The control operations.
@@ -181,6 +184,7 @@ const (
 	OpFound       = "found"   // the space gets its name and its administrator
 	OpAgent       = "agent"   // a signed change of the registry of agents
 	OpVerbs       = "verbs"   // a catalogue of verbs comes into force
+	OpBus         = "bus"     // the broker signs its own messages with another key
 )
 
 // Settings are the space-wide values that apply consults. Configuration files

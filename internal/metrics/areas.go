@@ -154,6 +154,7 @@ var areas = []Area{
 			Night:   "Free space as above. It goes on by itself within a second of there being room."},
 	}},
 	auditArea,
+	ticketArea,
 	webhookArea,
 	storeArea,
 	processArea,

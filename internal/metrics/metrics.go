@@ -49,6 +49,7 @@ type Metrics struct {
 	Store         Store
 	HTTP          HTTP
 	Audit         Audit
+	Bus           Bus
 
 	Webhooks Webhooks
 
@@ -174,6 +175,19 @@ type AuditPlace struct {
 	Failures Counter
 }
 
+// Bus counts what the broker itself says about tickets and agents.
+type Bus struct {
+	Failures Counter // to say it; each is tried again
+	messages map[string]Counter
+}
+
+// Said counts a message by its reason_code.
+func (b *Bus) Said(reason string) {
+	if c := b.messages[reason]; c != nil {
+		c.Inc()
+	}
+}
+
 // HTTP counts at the HTTP door.
 type HTTP struct {
 	Dropped Counter // connections
@@ -247,6 +261,7 @@ func New() *Metrics {
 		Dropped: r.counter("signalbox_http_connections_dropped_total"),
 		refused: r.codes("signalbox_http_refused_total", event.Codes()),
 	}
+	m.Bus = newBus(r)
 	m.Audit = r.audit()
 	m.Webhooks = newWebhooks(r)
 	for _, d := range Catalogue() {

@@ -99,6 +99,9 @@ func (p *Projector) found(f *eventlog.Founding) *event.Error {
 	next.Space, next.Administrator = f.Space, f.Administrator
 	p.registry = &next
 	p.batch.SetRegistry(&next.Registry)
+	if f.Bus != "" {
+		return p.rekey(f.Bus)
+	}
 	return nil
 }
 
@@ -180,6 +183,7 @@ func (p *Projector) setAgent(a *store.Agent) {
 		p.owners[key.Key] = a.Name
 	}
 	next.Revision, next.Agents = a.Revision, len(next.agents)
+	p.bus.targets = nil
 	p.registry = &next
 	p.batch.SetAgent(a)
 	p.batch.SetRegistry(&next.Registry)

@@ -204,6 +204,15 @@ func (p *Projector) handNew(s *subscription, h *eventlog.HandOut, now int64, d *
 		if err != nil {
 			return err
 		}
+		if held, err := p.withheld(s, c); err != nil || held {
+			if err != nil {
+				return err
+			}
+			s.pass(&c.Before)
+			s.Dropped++
+			last = c.Position
+			continue
+		}
 		state := store.PendingReady
 		if !known { // a notice may be among the subscription's topics, too
 			if state, err = p.enqueue(s, c.Position, store.Pending{Topic: c.Topic, Ordered: c.Ordered, Key: c.Key}); err != nil {
@@ -288,6 +297,9 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 			s.Acked++
 			if same {
 				s.Endpoint.Recovered()
+			}
+			if err := p.delivered(s, row.Topic, v.Position); err != nil {
+				return err
 			}
 			if err := p.finish(s, v.Position, &row); err != nil {
 				return err

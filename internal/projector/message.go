@@ -93,6 +93,9 @@ func (p *Projector) repeated(proposal *eventlog.Proposal) (*Result, *event.Error
 		}
 		return &Result{Verdicts: []store.Verdict{duplicateOf(&seen)}}, nil, err
 	}
+	if m.From == ticket.RoleBus {
+		return nil, nil, nil // its message is of when it came to be owed, and everything else in it follows from that
+	}
 	if drift := m.SentMillis - proposal.AdmittedMillis; drift > messageWindowMillis || drift < -messageWindowMillis {
 		return nil, event.Errorf(event.CodeMessageStale, "The ts is %s off the broker's clock, and %s are allowed.", millis(max(drift, -drift)), millis(messageWindowMillis)).
 			With("ts").Fact("drift_ms", drift), nil
@@ -146,8 +149,11 @@ func (p *Projector) belongs(proposal *eventlog.Proposal, t *store.TicketRow) (*e
 	if m.Verbs != p.registry.Verbs.Version {
 		return event.Errorf(event.CodePolicyChanged, "The catalogue of verbs changed while the message was on its way. Send it again."), nil
 	}
-	if m.Ticket == ticket.None {
-		return nil, nil // a heartbeat
+	if m.From == ticket.RoleBus {
+		return p.owed(m, proposal.Entries[0].ID)
+	}
+	if m.Beat != nil || m.Type == ticket.TypeHeartbeat {
+		return nil, nil
 	}
 	known, err := p.messageRow(store.MessageTicket, m.Ticket, t)
 	if err != nil {
@@ -218,6 +224,9 @@ func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) er
 		Content: e.Content, Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Topic: proposal.Topic, Position: v.Position, HLC: uint64(v.HLC),
 	})
 	p.keepOfTicket(e.ID, proposal.Topic, v.Position, m.Type, m.Ticket)
+	if err := p.keepDue(proposal, v); err != nil {
+		return err
+	}
 	p.setMessageRow(store.MessageNonce, joined(m.From, m.Nonce), e.ID)
 	p.setMessageRow(store.MessageIdempotency, joined(m.From, m.Type, m.Idempotency), store.IdempotencyRow{Payload: m.Payload, ID: e.ID})
 	if m.Type == ticket.TypeHeartbeat {
@@ -256,6 +265,9 @@ func joined(parts ...string) string { return strings.Join(parts, "\x00") }
 // messageRow reads a row about messages as the group so far has left it.
 func (p *Projector) messageRow(kind store.MessageKind, key string, into any) (bool, error) {
 	value, ok := p.overlay.messages.get(string(kind) + key)
+	if ok && value == nil {
+		return false, nil // it was dropped
+	}
 	if !ok {
 		var err error
 		if value, err = p.lookup.Message(kind, key); err != nil || value == nil {

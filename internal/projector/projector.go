@@ -33,8 +33,9 @@ import (
 //
 // Level 2 added the founding of a space, agents, ticket messages and catalogues,
 // subscriptions, and the entries of the audit trail. Level 3 added a row for each
-// message of a ticket, and entries of the audit trail for what readers were given
-// and for messages whose time is over; it judges tickets.
+// message of a ticket, entries of the audit trail for what readers were given and
+// for messages whose time is over, and deadlines, obligations, heartbeats and the key
+// of the bus; it judges tickets.
 const FeatureLevel = 3
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
@@ -57,6 +58,7 @@ type Projector struct {
 	schemaBytes int
 
 	subscribed subscribed
+	bus        bus
 	registry   *Registry         // replaced by every change
 	owners     map[string]string // of all keys there ever were, to the agent's name; apply alone reads it
 
@@ -111,7 +113,8 @@ type Output struct {
 	// Subscriptions are those that changed or need attention; one may be there
 	// more than once.
 	Subscriptions []Stirred
-	Registry      *Registry            // of agents, as it is now
+	Registry      *Registry // of agents, as it is now
+	Bus           BusCounts
 	Delivered     store.DeliveryCounts // of all subscriptions, by this group
 	Space         store.Space
 	Due           bool // timers that were due are left for another tick
@@ -137,6 +140,9 @@ func Open(s *store.Store) (*Projector, error) {
 	if err := p.loadRegistry(); err != nil {
 		return nil, fmt.Errorf("projector: loading agents: %w", err)
 	}
+	if err := p.loadBus(); err != nil {
+		return nil, fmt.Errorf("projector: loading deadlines: %w", err)
+	}
 	err = s.LoadTopics(func(t store.Topic) error {
 		p.addTopic(&topic{Topic: t})
 		return nil
@@ -146,6 +152,9 @@ func Open(s *store.Store) (*Projector, error) {
 	}
 	return p, nil
 }
+
+// Bus returns what there is to say of the bus, as of the last applied group.
+func (p *Projector) Bus() BusCounts { return p.bus.counts }
 
 // Configured reports whether the space has been configured.
 func (p *Projector) Configured() bool { return p.settings.FeatureLevel > 0 }
@@ -202,6 +211,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		p.batch.SetEntries(firstLeaf, p.entries)
 	}
 	p.batch.SetSpace(&p.space)
+	out.Bus = p.bus.counts
 	out.Batch, out.Applied, out.Forgotten, out.Space, out.Registry = p.batch, p.applied, p.gone, p.space, p.registry
 	return out, nil
 }
@@ -248,6 +258,9 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 		return Result{}, nil
 	case eventlog.KindRefusal:
 		p.refusalEntry(proposal, proposal.Topic, proposal.RefusedCode)
+		if proposal.Message != nil {
+			return Result{}, p.unknownType(proposal)
+		}
 		return Result{}, nil
 	case eventlog.KindProbe:
 		return Result{}, nil

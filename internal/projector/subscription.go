@@ -269,7 +269,11 @@ func (p *Projector) changeSubscription(s *subscription, proposal *eventlog.Propo
 	case eventlog.SubscriptionSeek:
 		return p.seek(s, op), nil
 	case eventlog.SubscriptionAcknowledge:
-		return p.acknowledge(s, op), nil
+		before := s.Cursor
+		if refused := p.acknowledge(s, op); refused != nil {
+			return refused, nil
+		}
+		return nil, p.deliveredUpTo(s, before, s.Cursor)
 	case eventlog.SubscriptionGap:
 		return nil, p.gap(s, proposal, d)
 	case eventlog.SubscriptionHandOut:

@@ -66,6 +66,12 @@ func (p *Projector) fireTimers() (due bool, err error) {
 			looked += rows
 			continue
 		}
+		if timer.Kind == store.TimerMessage || timer.Kind == store.TimerSilence {
+			if err := p.lookAtMessage(timer); err != nil {
+				return due, err
+			}
+			continue
+		}
 		t := p.numbers[timer.Topic]
 		if t == nil {
 			continue // the topic was deleted
@@ -91,6 +97,14 @@ func (p *Projector) lookAt(timer store.Timer) (rows int, err error) {
 		return 1, p.lookUnused(timer)
 	}
 	return p.lookDeadlines(timer)
+}
+
+// lookAtMessage fires a timer of a ticket message or of an agent.
+func (p *Projector) lookAtMessage(timer store.Timer) error {
+	if timer.Kind == store.TimerSilence {
+		return p.missBeats(timer)
+	}
+	return p.missDeadline(timer)
 }
 
 // expire removes an event whose expirytime has come. In a compacted topic its

@@ -109,6 +109,8 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 		return p.changeAgents([]byte(c.Change)), nil
 	case eventlog.OpVerbs:
 		return p.activate(c.Verbs), nil
+	case eventlog.OpBus:
+		return p.rekey(c.Key), nil
 	}
 	return nil, fmt.Errorf("a control entry of unknown operation %q", c.Op)
 }

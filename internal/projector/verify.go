@@ -44,6 +44,8 @@ type Tally struct {
 	Subscriptions uint64
 	Agents        uint64
 	Messages      uint64
+	Deadlines     uint64 // of messages, open
+	Obligations   uint64 // messages that the bus has still to send
 
 	Incomplete []string // kinds of rows that could not be read to the end
 }

@@ -22,7 +22,9 @@ func (v *verifier) messages() error {
 			return v.row()
 		}
 		var id string
-		if m.Kind == store.MessageID {
+		if owing, fault := v.owing(&m); owing {
+			err = fault
+		} else if m.Kind == store.MessageID {
 			v.tally.Messages++
 			err = v.messageEvent(&m, topics)
 		} else if m.Kind == store.MessageOfTicket {

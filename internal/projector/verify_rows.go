@@ -297,6 +297,12 @@ func (v *verifier) timers() error {
 		}
 		switch {
 		case t.Kind == store.TimerDeadline || t.Kind == store.TimerUnused: // of a subscription, which may have ended
+		case t.Kind == store.TimerMessage || t.Kind == store.TimerSilence:
+			if ok, err := v.messageTimer(&t); err != nil {
+				return err
+			} else if !ok {
+				bad("A timer is for a deadline or an agent that does not have it: %q.", t.Key)
+			}
 		case t.Topic == 0 || t.Topic > v.space.TopicLast:
 			bad("A timer refers to topic number %d, which was never given out.", t.Topic)
 		case t.Position == 0 || t.Position > v.space.Position:

@@ -291,6 +291,9 @@ func (b *Batch) DeleteTimers(last Timer) {
 	b.rows.deleteRange([]byte{prefixTimer}, append(appendTimerKey(nil, last), 0))
 }
 
+// DeleteTimer disarms a timer.
+func (b *Batch) DeleteTimer(t Timer) { b.rows.write(kindDelete, appendTimerKey(nil, t), nil) }
+
 // SetMinute records the first position of a minute of log time.
 func (b *Batch) SetMinute(minute int64, position uint64) {
 	w := &b.rows

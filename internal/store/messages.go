@@ -2,7 +2,10 @@
 
 package store
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"errors"
+)
 
 // MessageKind is the kind of a row about ticket messages. Their bytes are part of
 // the format.
@@ -18,6 +21,11 @@ const (
 	MessageExecution   MessageKind = 'x' // id of an execute: see ExecutionRow
 	MessageOfTicket    MessageKind = 'o' // ticket, position: see OfTicketRow
 	MessageBreaker     MessageKind = 'b' // target, in lower case: see BreakerRow
+	MessageDeadline    MessageKind = 'd' // ticket, id, member: a deadline that is open, see DeadlineRow
+	MessageObligation  MessageKind = 'q' // id: a message that the bus has to send, see ObligationRow
+	MessageBeat        MessageKind = 'h' // agent: its latest heartbeat, see BeatRow
+	MessageWithheld    MessageKind = 'w' // agent, position: the id of a message that it does not read
+	MessageUnknown     MessageKind = 'u' // ticket, from, type: the id of the obligation for a type that is none
 )
 
 // MessageRow is what is known of a message beside its event.
@@ -45,6 +53,11 @@ func appendMessageKey(dst []byte, kind MessageKind, key string) []byte {
 // SetMessage stores a row about messages.
 func (b *Batch) SetMessage(kind MessageKind, key string, value []byte) {
 	b.rows.write(kindSet, appendMessageKey(nil, kind, key), value)
+}
+
+// DeleteMessage removes a row about messages.
+func (b *Batch) DeleteMessage(kind MessageKind, key string) {
+	b.rows.write(kindDelete, appendMessageKey(nil, kind, key), nil)
 }
 
 // Message returns a row about messages, nil if there is none. It is valid until the
@@ -89,4 +102,20 @@ func (in *Inspector) Messages(each func(MessageAt, error) error) error {
 // HasMessage reports whether a message is known.
 func (in *Inspector) HasMessage(id string) (bool, error) {
 	return get(in.snapshot, appendMessageKey(nil, MessageID, id), func([]byte) error { return nil })
+}
+
+// MessagesOfKind calls each with the committed rows of a kind whose keys begin with a
+// prefix, by key, until it returns false. The value is valid during the call.
+func (s *Store) MessagesOfKind(kind MessageKind, prefix string, each func(key string, value []byte) (more bool, err error)) error {
+	err := scan(s.db, appendMessageKey(nil, kind, prefix), func(key, value []byte) error {
+		more, err := each(string(key[2:]), value)
+		if err == nil && !more {
+			err = errStop
+		}
+		return err
+	})
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
 }

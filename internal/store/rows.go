@@ -202,6 +202,11 @@ const (
 	// A subscription, whose number is in Topic, has deadlines or may expire.
 	TimerDeadline TimerKind = 3
 	TimerUnused   TimerKind = 4
+	// A ticket message at Position has a deadline: Key is that of its row, and Topic
+	// which of the deadlines of its type it is.
+	TimerMessage TimerKind = 5
+	// The agent in Key, one of whose heartbeats is at Position, may be silent.
+	TimerSilence TimerKind = 6
 )
 
 // Timer is something to be done in apply once log time has reached DueMillis.
@@ -210,7 +215,7 @@ type Timer struct {
 	Topic     uint32
 	Position  uint64
 	Kind      TimerKind
-	Key       string // of TimerPurge
+	Key       string // of TimerPurge, TimerMessage and TimerSilence
 }
 
 func decodeTimer(key, value []byte) (Timer, error) {

@@ -83,7 +83,8 @@ func refusedMessages() map[event.Code]refusal {
 			raw := string(envelope(d.t, "desk", ticket.TypeOpen, "orchestrator", "", openPayload).Bytes())
 			return d.call("POST", "/v1/messages", strings.Replace(raw, `"ticket.open"`, `"ticket.close"`, 1))
 		}},
-		event.CodePayloadInvalid: {422, with(func(d *ticket.Draft) { d.Payload = []byte(`{"op":"open"}`) })},
+		event.CodeVersionUnsupported: {422, otherVersion},
+		event.CodePayloadInvalid:     {422, with(func(d *ticket.Draft) { d.Payload = []byte(`{"op":"open"}`) })},
 		event.CodeSecretRefused: {422, with(func(d *ticket.Draft) {
 			d.Payload = []byte(strings.Replace(openPayload, "desk:1/body", "https://u:hunter2@desk/1", 1))
 		})},
@@ -113,6 +114,22 @@ func refusedMessages() map[event.Code]refusal {
 			return d.message(result())
 		}},
 	}
+}
+
+func otherVersion(d *door) answer {
+	raw := string(envelope(d.t, "desk", ticket.TypeOpen, "orchestrator", "", openPayload).Bytes())
+	return d.call("POST", "/v1/messages", strings.Replace(raw, `"schema_version":"1.`, `"schema_version":"2.`, 1))
+}
+
+// afterTheDeadline sends another execute when nobody has answered an escalation in time.
+func afterTheDeadline(d *door) answer {
+	w := planned(d, 1)
+	w.execute()
+	w.say("net", ticket.TypeEscalation, "orchestrator", `{"reason_code":"stuck","severity":"warning","refs":[],"context_ref":"c","asks":[],"ack_by":"2026-01-01T00:00:00Z"}`)
+	eventually(d.t, "the deadline is missed, and the broker says so", func() bool {
+		return strings.Contains(string(d.get("/v1/topics/bus.main.escalation.platform-ops/events").body), "ack_by_missed")
+	})
+	return d.message(w.message("orch", ticket.TypeExecute, "network", strings.Replace(fmt.Sprintf(executePayload, planHash(d.t, 1)), `"apply"`, `"verify"`, 1)))
 }
 
 // executing brings a ticket to its execute, which it returns.

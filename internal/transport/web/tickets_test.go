@@ -130,7 +130,7 @@ func refusedByTickets() map[event.Code]refusal {
 			w.say("net", ticket.TypeProposal, "network", w.proposal("s1"))
 			return d.message(w.message("orch", ticket.TypePlan, "network", w.plan(`,"valid_until":"2000-01-01T00:00:00Z"`)))
 		}},
-		event.CodeDeadlineMissed: {409, nil}, // the deadlines of tickets are projector's
+		event.CodeDeadlineMissed: {409, afterTheDeadline},
 		event.CodeApprovalRequired: {403, func(d *door) answer {
 			w := planned(d, 2)
 			w.say("alice", ticket.TypeApprovalGrant, "orchestrator", w.grant("alice"))

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector
+
+import (
+	"fmt"
+	"time"
+
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+	"signalbox/ticket"
+)
+
+// beat is the latest heartbeat of an agent.
+type beat struct {
+	store.BeatRow
+	reads ticket.Range // what Accepts says
+}
+
+// heard takes a heartbeat. An agent has one timer, however often it is heard.
+func (p *Projector) heard(proposal *eventlog.Proposal, v store.Verdict) error {
+	m := proposal.Message
+	b := p.bus.beats[m.From]
+	if b == nil {
+		b = &beat{}
+		p.bus.beats[m.From] = b
+	}
+	b.reads, _ = ticket.ParseRange(m.Beat.Accepts) // admission has parsed it
+	b.ID, b.Trace, b.Accepts, b.Domains, b.Seq = proposal.Entries[0].ID, m.Trace, m.Beat.Accepts, m.Beat.Domains, m.Beat.Seq
+	b.Millis = max(proposal.AdmittedMillis, p.space.LogMillis)
+	if b.Silent != "" {
+		// It has answered for itself.
+		if err := p.met(joined(ticket.None, b.Silent, "ack_by"), m); err != nil {
+			return err
+		}
+		b.Silent = ""
+		p.bus.counts.Silent--
+	}
+	if b.Timer == 0 {
+		b.Armed = v.Position
+		p.armSilence(m.From, b, b.Millis+silenceMillis())
+	}
+	p.setMessageRow(store.MessageBeat, m.From, b.BeatRow)
+	return nil
+}
+
+func silenceMillis() int64 { return ticket.Heartbeats().Silence().Milliseconds() }
+
+func (p *Projector) armSilence(agent string, b *beat, due int64) {
+	b.Timer = due
+	p.batch.SetTimer(store.Timer{DueMillis: due, Position: b.Armed, Kind: store.TimerSilence, Key: agent})
+}
+
+// missBeats looks whether an agent is silent. Its silence is escalated once, until it
+// is heard again.
+func (p *Projector) missBeats(timer store.Timer) error {
+	agent := timer.Key
+	b := p.bus.beats[agent]
+	if b == nil || b.Timer != timer.DueMillis || b.Armed != timer.Position {
+		return nil
+	}
+	b.Timer = 0
+	now, due := p.space.LogMillis, b.Millis+silenceMillis()
+	every := time.Duration(ticket.Heartbeats().Every).Milliseconds()
+	switch registered := p.registry.agents[agent]; {
+	case registered == nil || registered.InUse() == nil: // nobody expects it
+	case due > now:
+		p.armSilence(agent, b, due)
+	case now-timer.DueMillis > every:
+		// The broker was away itself, and could have heard nobody.
+		b.Millis = now
+		p.armSilence(agent, b, now+silenceMillis())
+	default:
+		b.Silent = p.owe(&store.ObligationRow{
+			Reason: "heartbeats_missed", Severity: severityWarning, Ticket: ticket.None, Trace: b.Trace, Cause: b.ID, To: ticket.RolePlatformOps,
+			Refs: []string{b.ID}, Context: "agent:" + agent,
+			Asks: []string{fmt.Sprintf("The agent %s has missed %d heartbeats. Find out whether it runs.", agent, ticket.Heartbeats().Missed)},
+		}, agent, b.ID)
+		p.bus.counts.Silent++
+		p.bus.counts.Silenced++
+	}
+	p.setMessageRow(store.MessageBeat, agent, b.BeatRow)
+	return nil
+}
+
+// receivers returns the agents that messages to a target are for, by name.
+func (p *Projector) receivers(target string) []string {
+	if p.bus.targets == nil {
+		p.bus.targets = map[string][]string{}
+		for _, a := range p.registry.All() {
+			if a.InUse() == nil {
+				continue
+			}
+			for _, role := range a.Roles {
+				p.bus.targets[role] = append(p.bus.targets[role], a.Name)
+			}
+			for _, domain := range a.Domains {
+				p.bus.targets[domain] = append(p.bus.targets[domain], a.Name)
+			}
+		}
+	}
+	return p.bus.targets[target]
+}
+
+// withhold notes for which of its receivers a message is of a version that they do not
+// read. It is logged like any other, their subscriptions pass over it, and the bus says
+// so to whoever is above them.
+func (p *Projector) withhold(m *eventlog.Message, id string, position uint64) error {
+	if m.Version == "" || m.Beat != nil {
+		return nil
+	}
+	for _, agent := range p.receivers(m.To) {
+		b := p.bus.beats[agent]
+		if b == nil || b.reads.Reads(m.Version) {
+			continue
+		}
+		p.setMessageRow(store.MessageWithheld, withheldKey(agent, position), id)
+		p.bus.counts.Withheld++
+		o := store.ObligationRow{
+			Reason: "version_unread", Severity: severityWarning, Ticket: m.Ticket, Trace: m.Trace, Cause: id, Refs: []string{id}, Context: "agent:" + agent,
+			Asks: []string{fmt.Sprintf("The message is of version %s, and the agent %s reads %s; it was not delivered to it.", m.Version, agent, b.Accepts)},
+		}
+		to, above := ticket.Above(m.To)
+		switch {
+		case above:
+			o.To = to
+		case m.From == ticket.RoleBus:
+			continue // whoever is asked last does not read what the bus says, and more of it would not help
+		default:
+			p.page(&o)
+		}
+		p.owe(&o, agent, id)
+	}
+	return nil
+}
+
+func withheldKey(agent string, position uint64) string {
+	return joined(agent, fmt.Sprintf("%020d", position))
+}
+
+// withheld reports whether a subscription's owner is not to have an event.
+func (p *Projector) withheld(s *subscription, c *eventlog.Candidate) (bool, error) {
+	if s.config.Owner == "" || !TicketTopic(c.Topic) {
+		return false, nil
+	}
+	var id string
+	return p.messageRow(store.MessageWithheld, withheldKey(s.config.Owner, c.Position), &id)
+}
