@@ -119,6 +119,7 @@ func (d *player) message() *eventlog.Proposal {
 	}
 	m.Cause = d.some(m.Ticket)
 	d.fill(&m, &t)
+	fillDeadlines(&m)
 	if d.n > 1 && d.rarely("replayed") {
 		m.Nonce = fmt.Sprint("n", d.n-1)
 	}

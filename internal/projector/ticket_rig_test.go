@@ -66,3 +66,16 @@ func fillNotes(m *eventlog.Message) {
 		}
 	}
 }
+
+// fillDeadlines gives a message those deadlines that something follows from, as its
+// note has them.
+func fillDeadlines(m *eventlog.Message) {
+	switch {
+	case m.Asked != nil:
+		m.Deadlines = []eventlog.Deadline{{Member: "deadline", Millis: m.Asked.DueMillis}}
+	case m.Type == ticket.TypeApprovalRequest:
+		m.Deadlines = []eventlog.Deadline{{Member: "expires_at", Millis: m.Approval.ExpiresMillis}}
+	case m.Executed != nil:
+		m.Deadlines = []eventlog.Deadline{{Member: "deliver_by", Millis: m.Executed.DeliverMillis}, {Member: "complete_by", Millis: m.Executed.CompleteMillis}}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -50,6 +51,8 @@ func TestTickets(t *testing.T) {
 type tale struct {
 	script
 	moves movesMade
+	// deadlines: those of messages are kept, and what is missed has its consequences.
+	deadlines bool
 	ids   map[string]int // of messages, by name
 	names map[int]string
 	n     int
@@ -60,9 +63,12 @@ func (s *tale) run(t *testing.T, d *datadriven.TestData) string {
 	s.data = d
 	switch d.Cmd {
 	case "open":
+		s.deadlines = d.HasArg("deadlines")
 		s.begin(t)
 		s.ids, s.names, s.n, s.last = map[string]int{}, map[int]string{}, 0, 0
 		return "ok"
+	case "owed":
+		return s.owed()
 	case "tick":
 		s.t = t
 		return s.tick()
@@ -142,7 +148,9 @@ func (s *tale) say() string {
 	if cause := s.text("cause"); cause != "" {
 		m.Cause = s.id(cause)
 	}
-	s.fill(&m)
+	if s.fill(&m); s.deadlines {
+		fillDeadlines(&m)
+	}
 	if m.Type == ticket.TypeOpen && m.Op == "open" {
 		m.Cause = ticket.None
 	}
@@ -215,6 +223,18 @@ func (s *tale) show(id string) string {
 		}
 	}
 	return line
+}
+
+// owed prints what the bus has to say.
+func (s *tale) owed() string {
+	ids, rows := s.obligations()
+	var lines []string
+	for _, id := range ids {
+		o := rows[id]
+		lines = append(lines, fmt.Sprintf("%s of %s to %s", o.Reason, s.named(o.Cause), o.To))
+	}
+	slices.Sort(lines)
+	return orNothing(lines)
 }
 
 func (s *tale) showBreaker(target string) string {
