@@ -2,6 +2,8 @@
 
 package dispatch
 
+import "time"
+
 // Held counts what ephemeral topics take: slots, entries among what is due, and
 // bytes by the hub's account and by that of its boards.
 func (d *Dispatch) Held() (slots, due, bytes, boards int) {
@@ -39,4 +41,14 @@ func (d *Dispatch) Sort() {
 	defer d.sorter.mu.Unlock()
 	for d.sortSome() || d.sorter.to < head {
 	}
+}
+
+// SortFor matches events for so long, as one step of the sorter does, and returns up
+// to which position events are matched then.
+func (d *Dispatch) SortFor(most time.Duration) uint64 {
+	d.sorter.mu.Lock()
+	defer d.sorter.mu.Unlock()
+	d.sorter.most = most
+	d.sortEvents()
+	return d.sorter.to
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"signalbox/internal/filter"
 	"signalbox/internal/store"
@@ -35,6 +36,7 @@ type sorter struct {
 	next           int                   // whose turn it is in order; guarded by mu
 	due            int                   // looks that are due, in parts of lookEvery; guarded by mu
 	hits           int                   // of all sieves; guarded by mu
+	most           time.Duration         // sortTime; guarded by mu
 	eval           evaluator             // guarded by mu
 	items          []*item               // scratch; guarded by mu
 	touched        []*interest           // scratch, in the topics of items; guarded by mu
@@ -47,9 +49,12 @@ type span struct{ from, to int }
 
 const (
 	// sortedMax is how many events are sorted at a time, between which readers
-	// get their turn, and turnsMax how many times a reader sorts when it polls. If
-	// that does not reach the head, it polls again, and others come in between.
+	// get their turn, and sortTime for how long, for filters may cost much: then it
+	// ends with the next event. turnsMax is how many times a reader sorts when it
+	// polls. If that does not reach the head, it polls again, and others come in
+	// between.
 	sortedMax = 64
+	sortTime  = 2 * time.Millisecond
 	turnsMax  = 2
 	// hitsMax bounds the events that a sieve remembers for readers who have not
 	// asked yet, and allHitsMax those of all sieves. Who comes later looks at the
@@ -64,7 +69,7 @@ const (
 )
 
 func newSorter(head uint64) sorter {
-	return sorter{to: head, index: filter.NewIndex[*sieve](), sieves: map[string]*sieve{}}
+	return sorter{to: head, most: sortTime, index: filter.NewIndex[*sieve](), sieves: map[string]*sieve{}}
 }
 
 // sortSoon has the sorter run, if anybody reads through a filter.
@@ -131,6 +136,7 @@ func (d *Dispatch) sortEvents() (more bool) {
 		s.eval.record.Reset()
 		return false
 	}
+	began := time.Now()
 	for n, i := range items {
 		for _, t := range s.touched[s.spans[n].from:s.spans[n].to] {
 			if t.counted != i.Position { // or it stands there twice
@@ -147,6 +153,10 @@ func (d *Dispatch) sortEvents() (more bool) {
 			s.hit(sv, i.Position)
 		}
 		s.nudge(i.Position)
+		if time.Since(began) > s.most {
+			s.to = i.Position
+			break
+		}
 	}
 	s.eval.record.Reset()
 	clear(s.items)

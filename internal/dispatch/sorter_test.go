@@ -118,6 +118,30 @@ func TestReadersOfOneFilterShareItsSieve(t *testing.T) {
 	}
 }
 
+// TestSortingTakesTurns: while filters cost much a step ends with the next event, so
+// that readers get their turn, and goes on there.
+func TestSortingTakesTurns(t *testing.T) {
+	r := newRig(t, 1024)
+	defer r.close()
+	reader := r.mustOpenFiltered("a", dispatch.Start{Now: true}, `data.n % 2 = 0`)
+	defer reader.Close()
+	r.dispatch.HoldSorter()
+	for n := range 10 {
+		r.numbered("a", n)
+	}
+	for n := uint64(1); n <= 5; n++ {
+		if to := r.dispatch.SortFor(0); to != n {
+			t.Fatalf("%d steps have come to @%d", n, to)
+		}
+	}
+	if to := r.dispatch.SortFor(time.Hour); to != 10 {
+		t.Errorf("without a limit of time it comes to @%d", to)
+	}
+	if got := drain(t, reader, unlimited()); got != "0 2 4 6 8" {
+		t.Errorf("the reader got %q", got)
+	}
+}
+
 // TestReadersAreMovedOnThoughNothingPasses: a reader is woken after so many events
 // that its cursor does not stay behind for ever.
 func TestReadersAreMovedOnThoughNothingPasses(t *testing.T) {
