@@ -5,6 +5,7 @@ package event
 import (
 	"bytes"
 	"net/http"
+	"net/url"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -202,13 +203,22 @@ func (s *Subscription) Incomplete() (field string) {
 	return ""
 }
 
-// KeepSecrets fills in what is incomplete from the document before.
+// KeepSecrets fills in what is incomplete from the document before. A credential is
+// kept for the server that it was given for only: whoever can change the sink could
+// have it sent to a server of its own.
 func (s *Subscription) KeepSecrets(before *Subscription) {
 	if s.Config.Kind == KindWebhook && s.Config.Signature == SignatureHMAC && len(s.Config.Secrets) == 0 {
 		s.Config.Secrets = before.Config.Secrets
 	}
 	mine, _ := LookupJSON(s.SinkCredential, "credentialtype")
-	if theirs, ok := LookupJSON(before.SinkCredential, "credentialtype"); ok && mine == theirs && s.Incomplete() == "sinkcredential" {
+	theirs, ok := LookupJSON(before.SinkCredential, "credentialtype")
+	if ok && mine == theirs && s.Incomplete() == "sinkcredential" && sameServer(s.Sink, before.Sink) {
 		s.SinkCredential = before.SinkCredential
 	}
+}
+
+func sameServer(a, b string) bool {
+	left, err := url.Parse(a)
+	right, err2 := url.Parse(b)
+	return err == nil && err2 == nil && left.Scheme == right.Scheme && strings.EqualFold(left.Host, right.Host)
 }

@@ -60,6 +60,29 @@ func TestWebhookSecretsAreWriteOnly(t *testing.T) {
 	}
 }
 
+// TestCredentialStaysWithItsServer: a change that names no credential keeps the one
+// that there is, but not for another server.
+func TestCredentialStaysWithItsServer(t *testing.T) {
+	document := func(sink, credential string) event.Subscription {
+		s, err := event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"` + sink + `","sinkcredential":{"credentialtype":"PLAIN"` + credential + `}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	before := document("https://sink.example/a", `,"identifier":"me","secret":"hush"`)
+	for sink, keeps := range map[string]bool{
+		"https://sink.example/a": true, "https://Sink.example/b?c": true,
+		"https://other.example/a": false, "https://sink.example:8443/a": false, "http://sink.example/a": false,
+	} {
+		s := document(sink, "")
+		s.KeepSecrets(&before)
+		if _, credentials := s.Authorization(); (credentials == "me:hush") != keeps || (s.Incomplete() == "") != keeps {
+			t.Errorf("%s is sent %q, lacks %q", sink, credentials, s.Incomplete())
+		}
+	}
+}
+
 // TestRefusedWebhooks: what no endpoint could be sent, or what would let a
 // subscriber speak for the broker. Guards F26, step 5.
 func TestRefusedWebhooks(t *testing.T) {

@@ -109,6 +109,25 @@ func (x *box) woken() (numbers []uint32) {
 	}
 }
 
+// TestWebhookIsSentAgainSoonAfterACrash: however long a subscriber lets an attempt
+// take, one that a crash has ended is made again in minutes.
+func TestWebhookIsSentAgainSoonAfterACrash(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) {
+		d.Protocol, d.Sink, d.Config.Kind, d.Config.Visibility = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook, event.MaxVisibility
+	})
+	x.mustSend("a", x.draft("", "", nil))
+	for attempt := 1; attempt <= 2; attempt++ {
+		handed, _, err := x.HandOutWebhook(t.Context(), id, 1)
+		if err != nil || len(handed) != 1 || handed[0].Attempt != attempt {
+			t.Fatal(handed, err)
+		}
+		x.restart()
+		x.pass(2*time.Minute + time.Second)
+	}
+}
+
 // TestSweepFindsWhatWasMissed: after something did not fit, and after a start, each
 // webhook that has something to deliver is found, and none that has not.
 func TestSweepFindsWhatWasMissed(t *testing.T) {

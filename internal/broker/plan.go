@@ -24,6 +24,9 @@ const (
 	// planAttempts is how often a plan is made anew because the subscription
 	// has changed under it.
 	planAttempts = 10
+	// webhookVisibility bounds the time after which an event is sent again of which
+	// the broker died before it knew what had become of it. Attempts are shorter.
+	webhookVisibility = 2 * time.Minute
 	// movedMin is from how many positions on it is worth to store that nothing
 	// was found in them.
 	movedMin = 10_000
@@ -92,6 +95,9 @@ func (pl *plan) once(ctx context.Context) ([]HandedOut, error) {
 	}
 	place := eventlog.Place{Cursor: pl.state.Cursor, Began: pl.state.Began, Since: pl.state.Since}
 	pl.hand = eventlog.HandOut{Epoch: pl.state.Epoch, From: place, To: place, Max: pl.req.Max, Visibility: pl.settings().Visibility.Std().Milliseconds()}
+	if pl.kind == event.KindWebhook {
+		pl.hand.Visibility = min(pl.hand.Visibility, webhookVisibility.Milliseconds())
+	}
 	if pl.req.Visibility != 0 {
 		pl.hand.Visibility = pl.req.Visibility.Milliseconds()
 	}

@@ -96,7 +96,9 @@ func (p *Projector) consentOf(s *subscription, proposal *eventlog.Proposal) *eve
 	a, now := proposal.Subscription.Endpoint, max(proposal.AdmittedMillis, p.space.LogMillis)
 	p.touchSubscription(s)
 	if a.Consented {
+		// It may consent by the callback, long before it would be asked again.
 		s.Endpoint.Recovered()
+		s.Endpoint.HoldMillis = 0
 		s.Endpoint.Consented, s.Endpoint.Rate = true, uint64(a.Rate)
 		return nil
 	}

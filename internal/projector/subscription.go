@@ -335,7 +335,7 @@ func (p *Projector) updateSubscription(s *subscription, op *eventlog.Subscriptio
 	document := *op.Document
 	document.KeepSecrets(&s.config.Document)
 	if field := document.Incomplete(); field != "" {
-		return event.Errorf(event.CodeSubscriptionInvalid, "The member %s lacks its secrets, and the subscription has none to keep.", field).With(field)
+		return event.Errorf(event.CodeSubscriptionInvalid, "The member %s lacks its secrets, and the subscription has none to keep for this sink.", field).With(field)
 	}
 	p.replaceSink(s, &document)
 	s.config.Document, s.config.UpdatedMillis = document, p.space.LogMillis

@@ -92,11 +92,13 @@ func TestAllowedRateIsKept(t *testing.T) {
 // TestConsentByCallback: an endpoint may consent later, by the URL that it was
 // given, and nobody can with another.
 func TestConsentByCallback(t *testing.T) {
-	r := newRig(t, func(o *webhook.Options) { o.PublicURL = "https://broker.example/" })
+	r := newRig(t, func(o *webhook.Options) {
+		o.PublicURL, o.Schedule = "https://broker.example/", []time.Duration{time.Hour} // until it is asked again
+	})
 	s := r.sink(func(http.ResponseWriter, *push, int) {})
 	id := r.subscribe(s.URL, `,"handshake":true`)
 	r.publish("a", "1", "k")
-	r.until("it is asked", func() bool { return len(s.pushes()) > 0 })
+	r.until("it is asked", func() bool { return r.status(id).Endpoint.Failures > 0 })
 	callback, err := url.Parse(s.pushes()[0].header.Get("WebHook-Request-Callback"))
 	if err != nil || callback.Host != "broker.example" {
 		t.Fatalf("%v, %v", callback, err)
