@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"time"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
@@ -36,9 +37,26 @@ func (w *world) heard(e *event.Event, position uint64) {
 		}
 	}
 	w.crew.said, w.crew.byID[s.ID] = append(w.crew.said, s), s
+	if s.From == "bus" {
+		w.counts["messages of the bus"]++
+	}
 	if s.Type == ticket.TypeExecute {
 		w.counts["executes"]++
 		w.checkExecute(s)
+	}
+}
+
+// checkSilence: whatever opens a ticket was answered in time, or the bus has said
+// that it was not.
+func (w *world) checkSilence() {
+	const ackBy, late = 10 * time.Minute, 10 * time.Second
+	for _, s := range w.crew.said {
+		if s.Type != ticket.TypeOpen || s.payload.text("op") != "open" || w.broker.LogMillis() < s.Time.Add(ackBy+late).UnixMilli() {
+			continue
+		}
+		if !slices.ContainsFunc(w.crew.said, func(other *spoken) bool { return other.CausationID == s.ID }) {
+			w.fail("nobody has answered %s of %s, and nobody has said so", s.ID, s.TicketID)
+		}
 	}
 }
 

@@ -155,6 +155,7 @@ func (w *world) finish() {
 	w.checkState(">")
 	w.checkDigest()
 	w.checkKeys()
+	w.checkSilence()
 	for _, r := range w.readers {
 		w.read(r, pollAll)
 	}

@@ -270,10 +270,11 @@ func (w *world) posted() (list []post) {
 	}
 }
 
-// answer returns what must be the answers to the proposals of a kind in this step.
+// answer returns what must be the answers to the proposals of a kind in this step,
+// without messages about tickets.
 func (w *world) answer(kind eventlog.Kind) (list []expected) {
 	for _, x := range w.answers {
-		if x.proposal.Kind == kind {
+		if x.proposal.Kind == kind && x.proposal.Message == nil {
 			list = append(list, x)
 		}
 	}
