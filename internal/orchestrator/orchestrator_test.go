@@ -36,15 +36,23 @@ rules:
 
 // stage is a broker with a reference orchestrator and two domain agents.
 type stage struct {
-	t *testing.T
-	c *client.Client
+	t   *testing.T
+	url string
+	c   *client.Client
 
 	mu   sync.Mutex
 	runs []string // guarded by mu; domain, mode and step of each that was carried out
 	fail string   // the one that fails; not changed once the agents run
+
+	failures int // how often it does; guarded by mu; -1: always
+
+	also string        // another one, which fails always
+	hold chan struct{} // closed when the agents may go on; nil: always
+
+	silence string // an agent that ends when it has planned; not changed once a ticket is open
 }
 
-func newStage(t *testing.T, fail string) *stage {
+func newStage(t *testing.T, fail string, how ...func(*stage)) *stage {
 	t.Helper()
 	url, stop, err := tickettest.Serve(t.TempDir(), tickettest.Staff())
 	if err != nil {
@@ -54,7 +62,10 @@ func newStage(t *testing.T, fail string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, c: c, fail: fail}
+	s := &stage{t: t, url: url, c: c, fail: fail, failures: -1}
+	for _, h := range how {
+		h(s)
+	}
 	t.Cleanup(stop)
 	s.agent("net", "acl.block", "acl.unblock", `{"address":"192.0.2.1"}`, 1)
 	s.agent("comp", "service.restart", "service.restart", `{}`, 2)
@@ -73,14 +84,27 @@ func (s *stage) agent(name, verb, back, params string, steps int) {
 		defer s.mu.Unlock()
 		run := fmt.Sprintf("%s/%s/%d", name, x.Mode, step.N)
 		s.runs = append(s.runs, run)
-		if run == s.fail {
+		if s.hold != nil {
+			s.mu.Unlock()
+			<-s.hold
+			s.mu.Lock()
+		}
+		if run == s.also {
+			return "", errors.New("it never works")
+		}
+		if run == s.fail && s.failures != 0 {
+			s.failures--
 			return "", errors.New("it did not work")
 		}
 		return "log:" + run, nil
 	})
+	life, end := context.WithCancel(s.t.Context())
 	a, err := ticketclient.OpenAgent(s.t.Context(), s.c, ticketclient.AgentOptions{
 		Name: name, Key: tickettest.Key(name), Store: store, Execute: do, Rollback: do, Verify: do,
 		Plan: func(_ context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			if name == s.silence {
+				time.AfterFunc(100*time.Millisecond, end)
+			}
 			p := &ticketclient.Proposal{Risk: ticketclient.Risk{BlastRadius: "one host", Reversibility: "full", DataClass: "none"}}
 			for range steps {
 				p.Steps = append(p.Steps, ticketclient.Step{Verb: verb, Target: r.Targets[0], Params: []byte(params), Precheck: "it is as expected", Postcheck: "it is done"})
@@ -93,7 +117,11 @@ func (s *stage) agent(name, verb, back, params string, steps int) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.run(func(ctx context.Context) { _ = a.Run(ctx); _ = store.Close() })
+	s.run(func(ctx context.Context) {
+		defer context.AfterFunc(ctx, end)()
+		_ = a.Run(life)
+		_ = store.Close()
+	})
 }
 
 // run runs something until the test ends.
@@ -183,7 +211,7 @@ func (s *stage) gate(name string, decide func(*ticketclient.Message, *ticketclie
 				return
 			}
 			kind, payload := decide(m, m.Payload.(*ticketclient.ApprovalRequest))
-			if _, err := sender.Send(ctx, ticketclient.Answer(&m.Header, kind, "orchestrator", name+"/"+m.ID, payload)); err != nil {
+			if _, err := sender.Send(ctx, ticketclient.Answer(&m.Header, kind, "orchestrator", name+"/"+m.ID, payload)); err != nil && ctx.Err() == nil {
 				s.t.Error(err)
 			}
 		}
@@ -337,6 +365,37 @@ func TestOrchestratorTakesNoForAnAnswer(t *testing.T) {
 	states, _ := s.path("INC-1")
 	if want := []string{"DENIED", "CLOSED"}; !slices.Equal(states, want) || len(s.ran()) > 0 {
 		t.Errorf("the ticket went through %v, and %v was done", states, s.ran())
+	}
+}
+
+// TestMissedDeadlineGoesToTheGate: nobody answers for the storage, the bus says so, and
+// a person decides.
+func TestMissedDeadlineGoesToTheGate(t *testing.T) {
+	s := newStage(t, "")
+	s.gate("alice", grant("alice", "cancel"))
+	s.orchestrate(policy(t, `{"rules":[{"name":"disk","source_ref":"desk:*","plan_within":"1s","slices":[{"id":"a","domain":"storage","objective":"x","targets":["disk/1"]}]}]}`), 0)
+	s.open("INC-1")
+	states, all := s.path("INC-1")
+	if !slices.Equal(states, []string{"ESCALATED", "CANCELLED"}) {
+		t.Errorf("the ticket went through %v", states)
+	}
+	if !slices.ContainsFunc(all, func(m *ticketclient.Message) bool { return m.Type == ticket.TypeEscalation && m.From == ticket.RoleBus }) {
+		t.Error("the bus has not said that the deadline was missed")
+	}
+}
+
+// TestUndeliveredExecuteDoesNotHoldTheOthersUp: an agent that plans and then dies does
+// not take what it is sent; its slice is dead, and what the others did is undone.
+func TestUndeliveredExecuteDoesNotHoldTheOthersUp(t *testing.T) {
+	s := newStage(t, "", func(s *stage) { s.silence = "comp" })
+	s.gate("alice", grant("alice", ""))
+	s.orchestrate(policy(t, strings.Replace(webPolicy, "on_partial", "deliver_within: 1s\n    on_partial", 1)), 0)
+	s.open("INC-1")
+	if states, _ := s.path("INC-1"); !slices.Equal(states, []string{"APPROVED", "PARTIAL", "ROLLING_BACK", "ROLLED_BACK", "CLOSED"}) {
+		t.Errorf("the ticket went through %v", states)
+	}
+	if want := []string{"net/apply/1", "net/rollback/1"}; !slices.Equal(s.ran(), want) {
+		t.Errorf("what was done: %v", s.ran())
 	}
 }
 
