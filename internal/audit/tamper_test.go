@@ -4,11 +4,14 @@ package audit_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"signalbox/internal/audit"
 )
@@ -232,4 +235,64 @@ func TestRangeIsProvedByALaterCheckpoint(t *testing.T) {
 	if r := verify(t, slices.Concat([][]byte{start}, part[1:]), audit.VerifyOptions{Keys: tr.keys}); r.Total == 0 || r.Findings[0].What != audit.FoundCheckpoint {
 		t.Errorf("forged subtrees give %+v", r.Findings)
 	}
+}
+
+// TestNoByteOfAnExportCanBeChanged flips bits, cuts, and takes out, exchanges and repeats
+// lines anywhere: the first finding names the first entry that is concerned.
+func TestNoByteOfAnExportCanBeChanged(t *testing.T) {
+	tr := newTrail(t, 57)
+	sound := tr.export(t)
+	kept := []audit.Checkpoint{tr.checkpoint(t, 57)}
+	concerns := make([]uint64, len(sound)+1) // for each line the entry that a fault in it is named with
+	for i, next := 0, uint64(0); i < len(sound); i++ {
+		concerns[i] = next
+		if bytes.HasPrefix(sound[i], []byte(`{"index"`)) {
+			next++
+		}
+		concerns[i+1] = next
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		lines := slices.Clone(sound)
+		i := rapid.IntRange(0, len(lines)-1).Draw(t, "line")
+		index := concerns[i]
+		switch how := rapid.SampledFrom([]string{"flip", "flip", "flip", "cut", "take out", "exchange", "repeat"}).Draw(t, "how"); how {
+		case "flip":
+			lines[i] = bytes.Clone(lines[i])
+			lines[i][rapid.IntRange(0, len(lines[i])-1).Draw(t, "byte")] ^= 1 << rapid.IntRange(0, 7).Draw(t, "bit")
+		case "cut":
+			at := rapid.IntRange(0, len(lines[i])-1).Draw(t, "byte")
+			if at == 0 && i == len(lines)-1 {
+				t.Skip("a checkpoint may be left out")
+			}
+			lines = append(lines[:i:i], lines[i][:at])
+		case "take out":
+			if !bytes.HasPrefix(lines[i], []byte(`{"index"`)) {
+				t.Skip("a checkpoint may be left out, and a first line says nothing from 0 on")
+			}
+			lines = slices.Delete(lines, i, i+1)
+		case "exchange":
+			j := rapid.IntRange(0, len(lines)-1).Draw(t, "other")
+			if i == j || i == 0 || j == 0 {
+				t.Skip("nothing is changed, or no entry")
+			}
+			index = min(index, concerns[j])
+			lines[i], lines[j] = lines[j], lines[i]
+		case "repeat":
+			if bytes.HasPrefix(lines[i], []byte(`{"checkpoint"`)) {
+				t.Skip("a checkpoint may stand there twice")
+			}
+			lines = slices.Insert(lines, i, lines[i])
+			index = concerns[i+1]
+		}
+		r, err := audit.Verify(context.Background(), bytes.NewReader(bytes.Join(lines, nil)), audit.VerifyOptions{Keys: tr.keys, Checkpoints: kept})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Total == 0 {
+			t.Fatal("nothing is found")
+		}
+		if f := r.Findings[0]; f.Index != index {
+			t.Fatalf("the first finding is %q at entry %d, want %d: %s", f.What, f.Index, index, f.Explanation)
+		}
+	})
 }

@@ -48,18 +48,29 @@ func (v *verifier) leaves() error {
 	return nil
 }
 
-// entries checks that each entry of the audit trail gives its leaf.
+// entries checks that each entry of the audit trail gives its leaf, and that from the
+// first one on none is missing: those before it were written when only leaves were kept.
 func (v *verifier) entries() error {
-	return v.in.Entries(func(e store.EntriesAt, err error) error {
+	next, known := uint64(0), false
+	missing := func(to uint64) {
+		if known && to != next {
+			v.found(Finding{What: "entry", Leaf: next, HasLeaf: true, Explanation: sprintf("The entries of the audit trail from %d to before %d are missing, and their leaves are there: they were removed.", next, to)})
+		}
+	}
+	err := v.in.Entries(func(e store.EntriesAt, err error) error {
 		if err != nil {
 			v.undecoded(Finding{}, err)
+			known = false
 			return v.row()
 		}
+		missing(e.First)
+		known = true
 		index := e.First
 		for b := e.Entries; len(b) > 0; index++ {
 			var entry audit.Entry
 			if entry, b, err = audit.DecodeEntry(b); err != nil {
 				v.undecoded(Finding{Leaf: index, HasLeaf: true}, err)
+				known = false
 				break
 			}
 			v.tally.Entries++
@@ -67,8 +78,13 @@ func (v *verifier) entries() error {
 				return err
 			}
 		}
+		next = index
 		return v.row()
 	})
+	if err == nil && v.complete("leaves") {
+		missing(v.space.Leaves)
+	}
+	return err
 }
 
 func (v *verifier) entry(index uint64, e *audit.Entry) error {

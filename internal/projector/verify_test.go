@@ -327,6 +327,7 @@ func otherDamages() []damage {
 		{"leaves of no length", "undecodable", "multiple", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetLeaves(18, make([]byte, 31)) }},
 		{"entry changed", "entry", "gives the leaf", changeEntry(func(e *audit.Entry) { e.LogMillis++ })},
 		{"detail changed", "entry", "digest", changeEntry(func(e *audit.Entry) { e.Detail[0]++ })},
+		{"entries removed", "entry", "removed", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetEntries(0, nil) }},
 		{"entries cut", "undecodable", "entry", func(_ *testing.T, _ *rig, b *store.Batch) { b.SetEntries(0, []byte{1, 2}) }},
 		{"chain head", "chain", "changed", changeSpace(func(s *store.Space) { s.Chain[0]++ })},
 		{"leaf count", "leaf_count", "counted 19", changeSpace(func(s *store.Space) { s.Leaves++ })},
