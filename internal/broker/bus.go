@@ -186,6 +186,11 @@ func (s *bus) message(o *obligation) (*ticket.Message, error) {
 }
 
 func (s *bus) say(o *obligation) error {
+	if o.Letter != "" {
+		if err := s.bury(o); err != nil {
+			return err
+		}
+	}
 	m, err := s.message(o)
 	if err != nil {
 		return err

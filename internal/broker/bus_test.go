@@ -231,6 +231,84 @@ func TestDeliveredIsAcknowledged(t *testing.T) {
 	}
 }
 
+// TestUndeliveredExecuteIsADeadLetter: with its bytes and attempts, once, and what is
+// redriven is what was signed. The page says where it is.
+func TestUndeliveredExecuteIsADeadLetter(t *testing.T) {
+	for _, fetched := range []bool{true, false} {
+		s := newStaff(t, func(*box) {})
+		who, ctx := identity.Named("net"), context.Background()
+		id := s.subscribe("net", "bus.main.execute.network")
+		s.execute()
+		attempts := 0
+		if fetched {
+			attempts = 1
+			if out, err := s.Fetch(ctx, who, id, broker.FetchRequest{Max: 1}); err != nil || len(out) != 1 {
+				t.Fatal(out, err)
+			}
+		}
+		executed := s.cause
+		s.pass(time.Minute)
+		s.wantSaid("platform-ops", "[deliver_by_missed critical]")
+		letters, _, err := s.Letters(who, id, broker.LetterFilter{}, 0, 10)
+		if err != nil || len(letters) != 1 || letters[0].Cause != "undelivered" || letters[0].Attempts != attempts || letters[0].Topic != "bus.main.execute.network" {
+			t.Fatalf("%+v, %v", letters, err)
+		}
+		if page := s.stored("bus.main.escalation.platform-ops"); !strings.Contains(page, fmt.Sprintf(`"$dlq.%s@%d"`, id, letters[0].Position.Position)) {
+			t.Errorf("the page does not say where the dead letter is: %s", page)
+		}
+		if out, err := s.Fetch(ctx, who, id, broker.FetchRequest{Max: 1}); err != nil || len(out) != 0 {
+			t.Fatal("what is a dead letter was handed out", err)
+		}
+		s.restart()
+		if move, err := s.Redrive(ctx, who, id, broker.LetterFilter{}, 0, 10); err != nil || move.Moved != 1 {
+			t.Fatal(move, err)
+		}
+		out, err := s.Fetch(ctx, who, id, broker.FetchRequest{Max: 1})
+		if err != nil || len(out) != 1 || !strings.Contains(string(out[0].Event), `"data":`+s.stored("bus.main.execute.network")) || !strings.Contains(string(out[0].Event), executed) {
+			t.Fatalf("redriven: %d, %v", len(out), err)
+		}
+		if _, err := s.Ack(ctx, who, id, broker.Verdict{Tokens: []string{out[0].Token}}); err != nil {
+			t.Fatal(err)
+		}
+		if letters, _, err := s.Letters(who, id, broker.LetterFilter{}, 0, 10); err != nil || len(letters) != 0 {
+			t.Errorf("%d dead letters are left, %v", len(letters), err)
+		}
+		s.close()
+	}
+}
+
+// stored is the envelope of the only message on a topic.
+func (s *staff) stored(topic string) (raw string) {
+	s.t.Helper()
+	err := s.Store().Events(s.topicNumber(topic), 0, s.Head().Position, func(_ uint64, row store.EventRow) (bool, error) {
+		raw = string(row.Members[row.DataOffset : row.DataOffset+row.DataLength])
+		return true, nil
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return raw
+}
+
+// TestTicketShowsItsDeadlines: those that are open, with what they are of.
+func TestTicketShowsItsDeadlines(t *testing.T) {
+	s := newStaff(t, func(*box) {})
+	defer s.close()
+	s.execute()
+	info, err := s.Ticket("INC-1")
+	if err != nil || len(info.Deadlines) != 2 {
+		t.Fatalf("%+v, %v", info.Deadlines, err)
+	}
+	for i, want := range []broker.TicketDeadline{
+		{Message: s.cause, Type: ticket.TypeExecute, To: "network", Member: "complete_by", Due: startTime().Add(30 * time.Minute)},
+		{Message: s.cause, Type: ticket.TypeExecute, To: "network", Member: "deliver_by", Due: startTime().Add(time.Minute)},
+	} {
+		if info.Deadlines[i] != want {
+			t.Errorf("%+v, want %+v", info.Deadlines[i], want)
+		}
+	}
+}
+
 // TestAcknowledgedCursorDelivers: a stream acknowledges by its cursor.
 func TestAcknowledgedCursorDelivers(t *testing.T) {
 	s := newStaff(t, func(*box) {})

@@ -29,6 +29,7 @@ type TicketInfo struct {
 	Slices     []TicketSlice    `json:"slices"`
 	Approvals  []TicketApproval `json:"approvals"` // requests, and what became of them
 	Breakers   []TicketBreaker  `json:"breakers"`  // open ones of the targets of the revision
+	Deadlines  []TicketDeadline `json:"deadlines"` // that nothing has met yet
 	Amended    string           `json:"amended_by,omitempty"`
 	Cancelled  string           `json:"cancelled_by,omitempty"`
 	Missed     string           `json:"missed,omitempty"` // a deadline, since which nothing is executed
@@ -112,6 +113,9 @@ func (b *Broker) Ticket(id string) (TicketInfo, error) {
 		if row.OpenedMillis != 0 {
 			info.Breakers = append(info.Breakers, TicketBreaker{target, moment(row.OpenedMillis)})
 		}
+	}
+	if info.Deadlines, err = ticketDeadlines(view, id); err != nil {
+		return TicketInfo{}, event.AsError(err)
 	}
 	return info, nil
 }

@@ -145,6 +145,10 @@ type Bury struct {
 	Cause    string `json:"cause"`
 	Error    string `json:"error,omitempty"`
 	Prefix   uint32 `json:"prefix"` // bytes of the entry's members before those of the event
+	// Owed is the id of what the bus has to say about an execute that was not delivered
+	// in time; the event need not have been handed out then.
+	Owed  string `json:"owed,omitempty"`
+	Topic string `json:"topic,omitempty"` // of that execute
 }
 
 func (s *Subscription) complete() bool {

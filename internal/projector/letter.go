@@ -40,9 +40,13 @@ func (p *Projector) bury(s *subscription, proposal *eventlog.Proposal, d *Delive
 	if err != nil {
 		return err
 	}
+	overdue, err := p.overdue(s, b)
+	if err != nil {
+		return err
+	}
 	held := b.Token != 0 && row.State == store.PendingOut && row.Token == b.Token
 	spent := b.Token == 0 && row.State == store.PendingReady && Spent(&row, s.settings(), s.Acked) != ""
-	if !ok || !held && !spent {
+	if !overdue && (!ok || !held && !spent) {
 		d.Stale = true
 		return nil
 	}
@@ -53,6 +57,9 @@ func (p *Projector) bury(s *subscription, proposal *eventlog.Proposal, d *Delive
 		s.Quarantined++
 	}
 	topic, redrives := row.Topic, uint32(0)
+	if !ok {
+		topic = b.Topic // it was never handed out
+	}
 	if row.Letter != 0 {
 		if old, ok, err := p.letter(s, row.Letter); err != nil {
 			return err
@@ -73,6 +80,11 @@ func (p *Projector) bury(s *subscription, proposal *eventlog.Proposal, d *Delive
 	}
 	if len(proposal.Entries) > 1 {
 		p.post(proposal, TopicQuarantine, noticePolicy(), &proposal.Entries[1])
+	}
+	if overdue {
+		if err := p.undelivered(s, b.Owed, d.Letter); err != nil || !ok {
+			return err
+		}
 	}
 	return p.settle(s, b.Position, &row)
 }

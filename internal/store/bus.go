@@ -32,6 +32,7 @@ type ObligationRow struct {
 	AckBy    int64    `json:"ack_by_ms,omitempty"`       // Unix ms; 0: the type's default
 	Letter   string   `json:"letter,omitempty"`          // topic of a message that becomes a dead letter
 	Position uint64   `json:"position,string,omitempty"` // of that message
+	Buried   []uint32 `json:"buried,omitempty"`          // subscriptions that have the dead letter
 }
 
 // BeatRow is the latest heartbeat of an agent.

@@ -5,6 +5,8 @@ package store
 import (
 	"encoding/json"
 	"errors"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // MessageKind is the kind of a row about ticket messages. Their bytes are part of
@@ -107,7 +109,16 @@ func (in *Inspector) HasMessage(id string) (bool, error) {
 // MessagesOfKind calls each with the committed rows of a kind whose keys begin with a
 // prefix, by key, until it returns false. The value is valid during the call.
 func (s *Store) MessagesOfKind(kind MessageKind, prefix string, each func(key string, value []byte) (more bool, err error)) error {
-	err := scan(s.db, appendMessageKey(nil, kind, prefix), func(key, value []byte) error {
+	return messagesOfKind(s.db, kind, prefix, each)
+}
+
+// MessagesOfKind is the durable form of [Store.MessagesOfKind].
+func (v *View) MessagesOfKind(kind MessageKind, prefix string, each func(key string, value []byte) (more bool, err error)) error {
+	return messagesOfKind(v.snapshot, kind, prefix, each)
+}
+
+func messagesOfKind(r pebble.Reader, kind MessageKind, prefix string, each func(key string, value []byte) (more bool, err error)) error {
+	err := scan(r, appendMessageKey(nil, kind, prefix), func(key, value []byte) error {
 		more, err := each(string(key[2:]), value)
 		if err == nil && !more {
 			err = errStop
