@@ -4,6 +4,7 @@ package ticketclient
 
 import (
 	"context"
+	"fmt"
 	"net/url"
 	"strconv"
 
@@ -12,10 +13,12 @@ import (
 )
 
 // history reads what was said in a space, in the order of the log and once, whether
-// or not it has expired since.
+// or not it has expired since. What cannot be read, since it is of a later version, is
+// passed over and told of: it must not end an orchestrator, now and at every start.
 type history struct {
 	c      *client.Client
 	topics string // a pattern
+	tell   func(error)
 	next   uint64 // the entry of the audit trail to go on from
 	seen   uint64 // the position of the last event
 }
@@ -34,15 +37,16 @@ func (h *history) read(ctx context.Context, each func(*Message)) error {
 			if e.Outcome != event.OutcomeAccepted || e.Event == nil {
 				continue // a repetition
 			}
-			ev, err := event.DecodeDelivered(e.Event)
-			if err != nil {
-				return err
-			}
-			m, err := DecodeMessage(ev.Data())
-			if err != nil {
-				return err
-			}
 			h.seen = e.Position
+			ev, err := event.DecodeDelivered(e.Event)
+			var m *Message
+			if err == nil {
+				m, err = DecodeMessage(ev.Data())
+			}
+			if err != nil {
+				h.tell(fmt.Errorf("the message at %d is passed over: %w", e.Position, err))
+				continue
+			}
 			each(m)
 		}
 		h.next = page.Next

@@ -92,7 +92,7 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.log = &history{c: o.c, topics: ticket.TopicRoot + "." + registry.Space + ".>"}
+	o.log = &history{c: o.c, topics: ticket.TopicRoot + "." + registry.Space + ".>", tell: o.o.OnError}
 	if o.o.DryRun {
 		return o.look(ctx)
 	}
