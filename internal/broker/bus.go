@@ -15,6 +15,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/admission"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/identity"
 	"signalbox/internal/metrics"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -195,7 +196,7 @@ func (s *bus) say(o *obligation) error {
 	if err != nil {
 		return err
 	}
-	proposal, err := s.b.admitMessage(m.Bytes())
+	proposal, err := s.b.admitMessage(identity.Named(ticket.RoleBus), m.Bytes())
 	if err != nil {
 		return err
 	}

@@ -26,14 +26,11 @@ type MessageReceipt struct {
 // PostMessage takes an envelope, and returns once it is durable. Its errors are of
 // type *event.Error.
 func (b *Broker) PostMessage(ctx context.Context, p identity.Principal, raw []byte) (MessageReceipt, error) {
-	proposal, err := b.admitMessage(raw)
+	proposal, err := b.admitMessage(p, raw)
 	if err != nil {
 		refused := event.AsError(err)
 		b.Refused(p, "", refused)
 		return MessageReceipt{}, refused
-	}
-	if from := proposal.Message.From; p.Subject() != "" && p.Subject() != from {
-		return MessageReceipt{}, b.refuse(p, proposal.Topic, event.Errorf(event.CodeNotPermitted, "The message is from %q and the request from %q: each agent sends its own.", from, p.Subject()).With("from"))
 	}
 	result, err := b.propose(ctx, proposal)
 	if err == nil && result.Err != nil {
@@ -52,8 +49,8 @@ func (b *Broker) PostMessage(ctx context.Context, p identity.Principal, raw []by
 	return receipt, err
 }
 
-// admitMessage turns an envelope into a proposal.
-func (b *Broker) admitMessage(raw []byte) (*eventlog.Proposal, error) {
+// admitMessage turns an envelope that somebody sends into a proposal.
+func (b *Broker) admitMessage(p identity.Principal, raw []byte) (*eventlog.Proposal, error) {
 	if err := b.open(); err != nil {
 		return nil, err
 	}
@@ -66,6 +63,9 @@ func (b *Broker) admitMessage(raw []byte) (*eventlog.Proposal, error) {
 	m, err := ticket.Parse(raw)
 	if err != nil {
 		return nil, b.unknownType(raw, err)
+	}
+	if from := m.Header().From; p.Subject() != "" && p.Subject() != from {
+		return nil, event.Errorf(event.CodeNotPermitted, "The message is from %q and the request from %q: each agent sends its own.", from, p.Subject()).With("from")
 	}
 	registry := b.registry.Load()
 	agent, _ := registry.Agent(m.Header().From)
@@ -88,12 +88,12 @@ func (b *Broker) admitMessage(raw []byte) (*eventlog.Proposal, error) {
 
 // admitMapped turns a request of another door into the proposal that its envelope
 // would have become: one event of the form that messages are carried as.
-func (b *Broker) admitMapped(req *PublishRequest) (*eventlog.Proposal, error) {
+func (b *Broker) admitMapped(p identity.Principal, req *PublishRequest) (*eventlog.Proposal, error) {
 	if len(req.Events) != 1 || req.Batch || req.IdempotencyKey != "" || req.IfMatch != nil || req.IfNoneMatch || req.Events[0].DataKind() != event.JSONData {
 		return nil, event.Errorf(event.CodeMessageRequired, "The topic %q takes ticket messages only: one event at a time whose data is a signed envelope, without Idempotency-Key and preconditions.", req.Topic).With("topic")
 	}
 	ev := req.Events[0]
-	proposal, err := b.admitMessage(ev.Data())
+	proposal, err := b.admitMessage(p, ev.Data())
 	if err != nil {
 		return nil, err
 	}

@@ -87,7 +87,7 @@ func (b *Broker) admit(p identity.Principal, req *PublishRequest) (*eventlog.Pro
 		return nil, nil
 	}
 	if projector.TicketTopic(req.Topic) {
-		return b.admitMapped(req)
+		return b.admitMapped(p, req)
 	}
 	if err := checkTypes(req); err != nil {
 		return nil, err

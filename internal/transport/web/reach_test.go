@@ -417,3 +417,15 @@ func TestNothingChangesWithoutAgents(t *testing.T) {
 		t.Errorf("it ended with %d %q", e.Code, e.Reason)
 	}
 }
+
+// TestEachAgentSendsItsOwn, at the door of messages and at that of events.
+func TestEachAgentSendsItsOwn(t *testing.T) {
+	d, _ := entitled(t)
+	m := envelope(t, "orch", ticket.TypePlanRequest, "dns", "msg_01KDTX9K5D8Z3N7QW2R4S6T8VA", planRequestPayload)
+	d.do(request{method: "POST", path: "/v1/messages", body: string(m.Bytes()), header: append(as("net"), "Content-Type: application/json")}).refused(t, 403, string(event.CodeNotPermitted))
+	ev, err := m.Event()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.structured("bus.main.plan.dns", string(ev.AppendJSON(nil)), as("net")...).refused(t, 403, string(event.CodeNotPermitted))
+}
