@@ -97,6 +97,12 @@ func (b *book) apply(r *record) error {
 func (b *book) write(ctx context.Context, r *record) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.put(ctx, r)
+}
+
+// put is write with the lock held. If it returns a job and an error, the change is
+// durable all the same.
+func (b *book) put(ctx context.Context, r *record) (*job, error) {
 	text, err := json.Marshal(r)
 	if err != nil {
 		return nil, err
@@ -159,9 +165,16 @@ func (b *book) subscribed(ctx context.Context, id string) error {
 	return err
 }
 
-// began stores a request before it is acted on.
+// began stores a request before it is acted on. It returns nil for one that is there:
+// of two that were handed the same, one acts.
 func (b *book) began(ctx context.Context, request *ticket.Message) (*job, error) {
-	return b.write(ctx, &record{Job: request.Header().ID, Request: request.Bytes()})
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	id := request.Header().ID
+	if b.jobs[id] != nil {
+		return nil, nil
+	}
+	return b.put(ctx, &record{Job: id, Request: request.Bytes()})
 }
 
 // said stores an answer before it is sent.

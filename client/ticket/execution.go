@@ -42,7 +42,8 @@ type Report struct {
 }
 
 // Steps makes a function for [AgentOptions] that goes step by step and stops at the
-// first that fails: the outcome then says how far it came. Do is given one step and
+// first that fails, or is not begun by complete_by: the outcome then says how far it
+// came. Do is given one step and
 // a name for it, under which it is to have its effect at most once, and returns a
 // reference to evidence.
 func Steps(do func(ctx context.Context, x *Execution, s Step, name string) (evidence string, err error)) func(context.Context, *Execution) (*Report, error) {
@@ -50,6 +51,13 @@ func Steps(do func(ctx context.Context, x *Execution, s Step, name string) (evid
 		r := &Report{Verification: Verification{Passed: true}}
 		done := 0
 		for i, s := range x.Steps {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				r.Verification = Verification{Checks: []string{fmt.Sprintf("step %d: it was not begun, for the time was over", s.N)}}
+				break
+			}
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			evidence, err := do(ctx, x, s, fmt.Sprintf("%s/%d", x.ID, s.N))
 			if ctx.Err() != nil && err != nil {
 				return nil, err // it was stopped, and knows not whether the step is done
@@ -125,19 +133,36 @@ func (a *Agent) begin(ctx, life context.Context, m *Message) error {
 	if job := a.book.job(m.ID); job != nil {
 		return nil // it runs, or is to be sent, or was
 	}
+	due, err := m.Due(0)
+	if err != nil {
+		return err
+	}
+	waiting, stop := context.WithDeadlineCause(ctx, due, errUndelivered)
+	defer stop()
 	select {
 	case a.slots <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	case <-waiting.Done():
+		return context.Cause(waiting)
+	}
+	if waiting.Err() != nil {
+		<-a.slots
+		return context.Cause(waiting)
 	}
 	job, err := a.book.began(context.WithoutCancel(ctx), m.Envelope)
-	if err != nil {
+	if job == nil { // it was taken on while this waited, or is not stored
 		<-a.slots
 		return err
+	}
+	if err != nil {
+		a.o.OnError(err)
 	}
 	a.start(life, job, m, false)
 	return nil
 }
+
+// errUndelivered is why an execute is not taken on that has waited for too long: from
+// its deliver_by on the slice is dead for everybody else.
+var errUndelivered = errors.New("ticketclient: deliver_by has passed before the agent had room for the execute")
 
 // resume takes up what earlier lives of the agent have left.
 func (a *Agent) resume(ctx context.Context) error {
@@ -195,7 +220,8 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 	defer stop()
 	do := map[string]func(context.Context, *Execution) (*Report, error){ModeApply: a.o.Execute, ModeRollback: a.o.Rollback, ModeVerify: a.o.Verify}[x.Mode]
 	began := time.Now()
-	for wait := againMin; ; wait = min(2*wait, againMax) {
+	err = errors.New("the agent was away until then; what it did before that is not known")
+	for wait := againMin; working.Err() == nil; wait = min(2*wait, againMax) {
 		x.Uncertain = uncertain
 		var report *Report
 		if do == nil {
@@ -209,15 +235,17 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 			return result(m, x, report, began), nil
 		case errors.As(err, &refused):
 			return result(m, x, &Report{Outcome: OutcomeRefused, Verification: Verification{Checks: []string{shortened(refused.Error())}}}, began), nil
-		case ctx.Err() != nil:
-			return ticket.Draft{}, context.Cause(ctx)
-		case working.Err() != nil:
-			return escalate(m, "complete_by_missed", shortened(err.Error())), nil
 		}
-		a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
-		uncertain = true
-		sleep(working, wait)
+		if working.Err() == nil {
+			a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
+			uncertain = true
+			sleep(working, wait)
+		}
 	}
+	if ctx.Err() != nil {
+		return ticket.Draft{}, context.Cause(ctx)
+	}
+	return escalate(m, "complete_by_missed", shortened(err.Error())), nil
 }
 
 // result accounts for every step.

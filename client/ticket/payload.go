@@ -309,7 +309,11 @@ func DecodeMessage(envelope []byte) (*Message, error) {
 		return nil, err
 	}
 	out := &Message{Header: m.Header(), Payload: newPayload(m.Header().Type), Envelope: m}
-	if err := json.Unmarshal(m.Payload(), out.Payload); err != nil {
+	payload, err := ticket.Canonical(m.Payload()) // 1.0 is a whole number to the schema, and none to Go
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(payload, out.Payload); err != nil {
 		return nil, event.Errorf(event.CodePayloadInvalid, "The payload of the message %s cannot be read: %v.", out.ID, err).With("payload")
 	}
 	return out, nil

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticketclient
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"signalbox/client"
+	"signalbox/ticket"
+)
+
+// alone is an agent with room for two executes that nobody has asked for anything, and no broker.
+func alone(t *testing.T, act func(context.Context, *Execution) (*Report, error)) *Agent {
+	t.Helper()
+	store, err := client.OpenLedgerFile(t.TempDir() + "/net.book")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New("http://127.0.0.1:1", client.WithRetry(client.Retry{Attempts: 1}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := OpenAgent(t.Context(), c, AgentOptions{
+		Name: "net", Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Store: store, Execute: act, Concurrency: 2,
+		Plan: func(context.Context, *PlanRequest) (*Proposal, error) { return nil, errors.New("no") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { a.running.Wait(); _ = store.Close() })
+	return a
+}
+
+// executeBy is an execute that is to be delivered and completed so long from now.
+func executeBy(t *testing.T, deliver, complete time.Duration) *Message {
+	t.Helper()
+	signed, err := ticket.Draft{
+		Header: ticket.Header{Type: ticket.TypeExecute, TicketID: "INC-1", TraceID: "t", From: "orch", To: "network"},
+		Payload: &Execute{
+			PlanID: "p1", SliceID: "s1", Mode: ModeApply, Steps: []Step{{N: 1, Verb: "acl.block", Target: "fw/1"}, {N: 2, Verb: "acl.block", Target: "fw/2"}},
+			DeliverBy: time.Now().Add(deliver).UTC(), CompleteBy: time.Now().Add(complete).UTC(),
+		},
+	}.Sign(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := DecodeMessage(signed.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestAgentActsOnceForTwoHandOuts: an execute that waits for room comes again when its
+// hand-out has ended, and both find room at last.
+func TestAgentActsOnceForTwoHandOuts(t *testing.T) {
+	var acts atomic.Int32
+	a := alone(t, func(context.Context, *Execution) (*Report, error) {
+		acts.Add(1)
+		return &Report{Outcome: OutcomeSuccess}, nil
+	})
+	m := executeBy(t, time.Hour, time.Hour)
+	life, stop := context.WithCancel(t.Context())
+	fill(a)
+	var handed sync.WaitGroup
+	for range 2 {
+		handed.Go(func() {
+			if err := a.begin(t.Context(), life, m); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	time.Sleep(50 * time.Millisecond) // for both to wait, if they come to it
+	<-a.slots
+	<-a.slots
+	handed.Wait()
+	stop()
+	a.running.Wait()
+	if n := acts.Load(); n > 1 { // none, if it was stopped first
+		t.Errorf("it acted %d times", n)
+	}
+}
+
+// TestAgentTakesNothingOnAfterDeliverBy: what has waited for room until its slice was
+// dead for everybody else is not carried out.
+func TestAgentTakesNothingOnAfterDeliverBy(t *testing.T) {
+	a := alone(t, func(context.Context, *Execution) (*Report, error) {
+		t.Error("it acted")
+		return &Report{Outcome: OutcomeSuccess}, nil
+	})
+	life, stop := context.WithCancel(t.Context())
+	defer stop()
+	if err := a.begin(t.Context(), life, executeBy(t, -time.Second, time.Hour)); err == nil {
+		t.Error("it was taken on although there is room")
+	}
+	fill(a)
+	if err := a.begin(t.Context(), life, executeBy(t, 10*time.Millisecond, time.Hour)); err == nil {
+		t.Error("it was taken on although there is none")
+	}
+}
+
+// fill takes all the room that an agent has.
+func fill(a *Agent) {
+	for range cap(a.slots) {
+		a.slots <- struct{}{}
+	}
+}
+
+// TestAgentBeginsNothingAfterCompleteBy: an execute that is found again after its time
+// is escalated, and not carried out late.
+func TestAgentBeginsNothingAfterCompleteBy(t *testing.T) {
+	a := alone(t, func(context.Context, *Execution) (*Report, error) {
+		t.Error("it acted")
+		return &Report{Outcome: OutcomeSuccess}, nil
+	})
+	draft, err := a.carryOut(t.Context(), executeBy(t, -time.Hour, -time.Second), true)
+	if err != nil || draft.Type != ticket.TypeEscalation || draft.Payload.(*Escalation).ReasonCode != "complete_by_missed" {
+		t.Errorf("what it says is %+v, %v", draft, err)
+	}
+}
+
+// TestStepsStopWhenTheTimeIsOver: a step that takes too long is the last one, even if it
+// does not look at the time itself; what is done by then is reported.
+func TestStepsStopWhenTheTimeIsOver(t *testing.T) {
+	x := &Execution{Execute: *executeBy(t, time.Hour, time.Hour).Payload.(*Execute), ID: "m"}
+	for _, c := range []struct {
+		cause error
+		end   func(context.Context) (context.Context, context.CancelFunc)
+	}{
+		{nil, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, time.Millisecond)
+		}},
+		{context.Canceled, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, stop := context.WithCancel(ctx)
+			go stop()
+			return ctx, stop
+		}},
+	} {
+		ctx, stop := c.end(t.Context())
+		did := 0
+		r, err := Steps(func(ctx context.Context, _ *Execution, _ Step, _ string) (string, error) {
+			did++
+			<-ctx.Done()
+			return "log:1", nil
+		})(ctx, x)
+		stop()
+		if did != 1 || !errors.Is(err, c.cause) {
+			t.Errorf("%d steps were done, and the error is %v", did, err)
+		}
+		if c.cause == nil && (r.Outcome != OutcomePartial || r.Verification.Passed || len(r.Steps) != 1) {
+			t.Errorf("the report is %+v", r)
+		}
+	}
+}
+
+// TestWholeNumbersAreReadInAnySpelling: 7.0 is a whole number of JSON.
+func TestWholeNumbersAreReadInAnySpelling(t *testing.T) {
+	signed, err := ticket.Draft{
+		Header:  ticket.Header{Type: ticket.TypeHeartbeat, TicketID: ticket.None, TraceID: "t", From: "net", To: "platform-ops"},
+		Payload: &Heartbeat{Agent: "net", Seq: 7},
+	}.Sign(ed25519.NewKeyFromSeed(make([]byte, 32)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := DecodeMessage(bytes.Replace(signed.Bytes(), []byte(`"seq":7`), []byte(`"seq":7.0`), 1))
+	if err != nil || m.Payload.(*Heartbeat).Seq != 7 {
+		t.Errorf("the message is read as %+v, %v", m, err)
+	}
+}
