@@ -74,7 +74,8 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 	case *ticketclient.Open:
 		v.opened(p, m, payload)
 	case *ticketclient.PlanRequest:
-		v.slice(payload.SliceID).request, v.asked = m, max(v.asked, payload.Revision)
+		s := v.slice(payload.SliceID)
+		s.request, s.rule.Domain, v.asked = m, m.To, max(v.asked, payload.Revision)
 		if v.state == "OPEN" {
 			v.move("PLANNING", m)
 		}
@@ -85,6 +86,9 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 	case *ticketclient.Plan:
 		v.slice(payload.Slice.ID).plan = m
 		if v.state == "PLANNING" {
+			// The plan says which slices there are. One that the policy has got since then
+			// is for the next revision.
+			v.slices = slices.DeleteFunc(v.slices, func(s *slice) bool { return s.proposal == nil })
 			v.move("PLANNED", m)
 		}
 	case *ticketclient.ApprovalRequest:
@@ -215,9 +219,13 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	}
 }
 
-// retry forgets the rollbacks that have failed: the gate wants them tried again.
+// retry forgets the rollbacks that have failed, and the verifications that came to
+// nothing: the gate wants them tried again.
 func (v *view) retry() {
 	for _, s := range v.slices {
+		if r := s.runs[ticketclient.ModeVerify]; r != nil && r.result == nil {
+			delete(s.runs, ticketclient.ModeVerify)
+		}
 		if r := s.runs[ticketclient.ModeRollback]; r != nil && (r.dead || r.result != nil) && s.state() != "ROLLED_BACK" {
 			delete(s.runs, ticketclient.ModeRollback)
 		}

@@ -142,6 +142,7 @@ func (d *decision) verifying() {
 		mode = ticketclient.ModeApply
 	}
 	var results []*ticketclient.Message
+	var dead *ticketclient.Message // an execute that was not delivered
 	passed := true
 	for _, s := range d.slices {
 		r := s.runs[mode]
@@ -156,10 +157,12 @@ func (d *decision) verifying() {
 			results = append(results, r.result)
 			passed = passed && s.result(mode).Verification.Passed
 		case r.dead:
-			passed = false
+			dead = r.execute
 		}
 	}
 	switch {
+	case passed && dead != nil:
+		d.escalate("verification_undelivered", "A slice was not verified, for nobody took that on.", dead)
 	case len(d.moves) > 0 || len(results) == 0 || passed && len(results) < len(d.slices):
 	case passed:
 		d.to("RESOLVED", "verified", results...)
