@@ -65,6 +65,11 @@ func (p *Projector) meet(m *eventlog.Message) error {
 		if !ok {
 			continue
 		}
+		if m.Type == ticket.TypeApprovalGrant && answered.Type == ticket.TypeApprovalRequest {
+			if ok, err := p.grantedWhole(m.Ticket, id); err != nil || !ok {
+				return err
+			}
+		}
 		for i := range kind.Deadlines {
 			if d := &kind.Deadlines[i]; d.MetBy(m.Type) {
 				if err := p.met(joined(m.Ticket, id, d.Member), m); err != nil {

@@ -216,6 +216,26 @@ func (j *judged) chosen(id, choice string) bool {
 	return ok && have == choice
 }
 
+// grantedWhole reports whether a request for approval has as many grants as it needs
+// that choose the same: one of two is no answer.
+func (p *Projector) grantedWhole(of, request string) (bool, error) {
+	var t store.TicketRow
+	if _, err := p.messageRow(store.MessageTicket, of, &t); err != nil {
+		return false, err
+	}
+	i := slices.IndexFunc(t.Requests, func(r store.RequestRow) bool { return r.ID == request })
+	if i < 0 {
+		return false, nil
+	}
+	agreed := map[string]int{}
+	for _, g := range t.Requests[i].Grants {
+		if agreed[g.Choice]++; agreed[g.Choice] >= t.Requests[i].Approvers {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // use uses up the grants of a request.
 func (j *judged) use(id string) {
 	r, _ := j.granting(id)

@@ -53,10 +53,10 @@ type tale struct {
 	moves movesMade
 	// deadlines: those of messages are kept, and what is missed has its consequences.
 	deadlines bool
-	ids   map[string]int // of messages, by name
-	names map[int]string
-	n     int
-	last  int // accepted
+	ids       map[string]int // of messages, by name
+	names     map[int]string
+	n         int
+	last      int // accepted
 }
 
 func (s *tale) run(t *testing.T, d *datadriven.TestData) string {
