@@ -42,19 +42,22 @@ func seeded(n byte) ed25519.PrivateKey {
 
 func publicOf(n byte) ed25519.PublicKey { return seeded(n).Public().(ed25519.PublicKey) }
 
-// registered makes the rig's space one that has the agent "net".
+// registered makes the rig's space one that has the agent "net", which says that it is
+// alive, and the auditor "aud", which may read that.
 func registered(r *rig) {
 	r.t.Helper()
-	change := ticket.Change{
-		Space: "main", Revision: 1, At: time.Now().UTC(), Op: ticket.ChangeAdd, Agent: "net",
-		Roles: []string{ticket.RoleDomainAgent}, Domains: []string{"network"}, Key: ticket.EncodeKey(publicOf(2)),
-	}
-	signed, err := change.Sign(seeded(1))
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	if _, _, err := r.b.ChangeAgents(context.Background(), anonymous(), signed.Bytes()); err != nil {
-		r.t.Fatal(err)
+	for i, change := range []ticket.Change{
+		{Agent: "net", Roles: []string{ticket.RoleDomainAgent}, Domains: []string{"network"}, Key: ticket.EncodeKey(publicOf(2))},
+		{Agent: "aud", Roles: []string{ticket.RoleAuditor}, Key: ticket.EncodeKey(publicOf(3))},
+	} {
+		change.Space, change.Revision, change.At, change.Op = "main", int64(i)+1, time.Now().UTC(), ticket.ChangeAdd
+		signed, err := change.Sign(seeded(1))
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if _, _, err := r.b.ChangeAgents(context.Background(), anonymous(), signed.Bytes()); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 }
 
@@ -208,7 +211,7 @@ func openReaders(t *testing.T, r *rig) map[string]*dispatch.Reader {
 	t.Helper()
 	readers := map[string]*dispatch.Reader{}
 	for spec, f := range map[string]string{"log": "", "bus.>": "", ">": "", beats: "type LIKE 'signalbox.%'", "*.main.>": "source = 'net' OR TRUE"} {
-		request := broker.ReadRequest{Patterns: mustPatterns(t, spec)}
+		request := broker.ReadRequest{As: identity.Named("aud"), Patterns: mustPatterns(t, spec)}
 		var err error
 		if f != "" {
 			if request.Filter, err = filter.ParseText(f); err != nil {
@@ -373,7 +376,7 @@ func TestPlaceGoesOnAfterCrashes(t *testing.T) {
 			status := []int{http.StatusOK, http.StatusInternalServerError, http.StatusServiceUnavailable}[random.IntN(3)]
 			return status == http.StatusOK || random.IntN(2) == 0, status
 		})
-		reader, err := r.b.Read(broker.ReadRequest{Patterns: mustPatterns(t, "bus.>"), Start: dispatch.Start{Cursor: &event.Cursor{Position: shown}}})
+		reader, err := r.b.Read(broker.ReadRequest{As: identity.Named("aud"), Patterns: mustPatterns(t, "bus.>"), Start: dispatch.Start{Cursor: &event.Cursor{Position: shown}}})
 		if err != nil {
 			t.Fatal(err)
 		}
