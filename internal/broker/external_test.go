@@ -290,6 +290,14 @@ func TestMessagesWaitForThePlaceOutside(t *testing.T) {
 			if err != nil || len(receipts) != 0 {
 				t.Errorf("%d receipts were given, %v", len(receipts), err)
 			}
+			others, err := r.b.Read(broker.ReadRequest{Patterns: mustPatterns(t, ">")}) // by nobody that may read messages
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer others.Close()
+			if got := polled(t, others); !slices.Equal(got, []uint64{1, 2, 5}) {
+				t.Errorf("while the place is down who may not read messages is given %v", got)
+			}
 			changed := readers["bus.>"].Changed()
 			sifted := readers[beats].Changed()
 			place.up()

@@ -4,7 +4,9 @@ package dispatch
 
 import (
 	"sort"
+	"strings"
 
+	"signalbox/event"
 	"signalbox/internal/projector"
 )
 
@@ -58,6 +60,13 @@ func (d *Dispatch) shown() uint64 {
 		return h.waiting[0].position - 1
 	}
 	return d.head
+}
+
+// mayHaveMessages reports whether a pattern selects topics of messages. One from which they
+// were taken out, for a reader who may not read them, does not.
+func (d *Dispatch) mayHaveMessages(p event.Pattern) bool {
+	both, ok := p.Both(d.tickets)
+	return ok && p.Match(strings.NewReplacer("*", "x", ">", "x").Replace(both.String()))
 }
 
 // end is the position up to which the reader is shown the log. It is called with

@@ -112,7 +112,7 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 		r.known = map[*view]bool{}
 	}
 	r.group = d.join(spec.Patterns)
-	r.waits = slices.ContainsFunc(spec.Patterns, func(p event.Pattern) bool { return overlap(p, d.tickets) })
+	r.waits = slices.ContainsFunc(spec.Patterns, d.mayHaveMessages)
 	err := r.checkView()
 	if err == nil {
 		err = r.start(spec.Start)
