@@ -6,6 +6,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 
 	"signalbox/event"
@@ -17,6 +18,7 @@ type Registry struct {
 	Administrator string  `json:"administrator"` // the public key that signs changes
 	Revision      int64   `json:"revision"`      // a change is signed for the one that follows it
 	Agents        []Agent `json:"agents"`
+	Next          string  `json:"next,omitempty"` // of a part of the registry: the agent after which it goes on
 }
 
 // Agent is a registered agent.
@@ -48,10 +50,34 @@ type SendRight struct {
 	Topics []string `json:"topics"`
 }
 
-// Agents returns the registry of agents.
+// Agents returns the registry of all agents.
 func (c *Client) Agents(ctx context.Context) (Registry, error) {
-	var r Registry
-	_, _, err := c.do(ctx, call{method: http.MethodGet, url: c.base + "/v1/agents"}, &r)
+	r, err := c.agentsAfter(ctx, "", 0)
+	for err == nil && r.Next != "" {
+		var more Registry
+		if more, err = c.agentsAfter(ctx, r.Next, 0); err == nil {
+			r.Revision, r.Agents, r.Next = more.Revision, append(r.Agents, more.Agents...), more.Next
+		}
+	}
+	return r, err
+}
+
+// Space returns what there is to say of the agents of the broker's space as a whole, without the agents.
+func (c *Client) Space(ctx context.Context) (Registry, error) {
+	r, err := c.agentsAfter(ctx, "", 1)
+	r.Agents, r.Next = nil, ""
+	return r, err
+}
+
+func (c *Client) agentsAfter(ctx context.Context, after string, limit int) (r Registry, err error) {
+	q := url.Values{}
+	if after != "" {
+		q.Set("after", after)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	_, _, err = c.do(ctx, call{method: http.MethodGet, url: c.base + "/v1/agents?" + q.Encode()}, &r)
 	return r, err
 }
 

@@ -66,6 +66,7 @@ var errStopped = errors.New("client: the loop was left")
 type follower struct {
 	c      *Client
 	topics []string
+	ticket string // "": the topics are followed
 	opts   FollowOptions
 	// cursor is behind the last item that the caller was handed; it counts once started is set.
 	cursor  event.Cursor
@@ -162,6 +163,9 @@ func (f *follower) connection(ctx context.Context, yield func(Item, error) bool)
 // open sends the request and checks that the answer is a stream.
 func (f *follower) open(ctx context.Context, dog *watchdog) (*http.Response, error) {
 	req, err := f.c.request(ctx, call{method: http.MethodGet, url: f.url(), header: f.header()})
+	if e := (*tokenError)(nil); errors.As(err, &e) {
+		return nil, e.error // the broker, which was asked for the space, may be back soon
+	}
 	if err != nil {
 		return nil, permanent{err}
 	}
@@ -270,7 +274,9 @@ func (f *follower) url() string {
 	}
 	q := url.Values{}
 	base := f.c.base + "/v1/events"
-	if len(f.topics) == 1 && event.CheckTopic(f.topics[0]) == nil {
+	if f.ticket != "" {
+		base = f.c.base + "/v1/tickets/" + url.PathEscape(f.ticket) + "/stream"
+	} else if len(f.topics) == 1 && event.CheckTopic(f.topics[0]) == nil {
 		base = f.c.topicPath(f.topics[0], "events")
 	} else {
 		q.Set("topics", strings.Join(f.topics, ","))

@@ -55,6 +55,12 @@ type call struct {
 	once   bool          // a second try could do the same a second time
 }
 
+// tokenError says that there is no token for a request.
+type tokenError struct{ error }
+
+func (e *tokenError) Error() string { return "a token cannot be made: " + e.error.Error() }
+func (e *tokenError) Unwrap() error { return e.error }
+
 func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 	var body io.Reader
 	if k.body != nil {
@@ -71,7 +77,7 @@ func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 	if c.token != nil {
 		token, err := c.token(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("client: make a token: %w", err)
+			return nil, &tokenError{err}
 		}
 		req.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -129,7 +129,7 @@ func (a *Agent) subscribe(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	registry, err := a.c.Agents(ctx)
+	registry, err := a.c.Space(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -47,7 +47,7 @@ func NewGate(c *client.Client, name string, key ed25519.PrivateKey) *Gate {
 // Waiting returns what waits for a decision, the oldest first. The hashes are computed
 // again from the steps, and the signatures verified: nothing here is taken on trust.
 func (g *Gate) Waiting(ctx context.Context) ([]*Waiting, error) {
-	registry, err := g.c.Agents(ctx)
+	registry, err := g.c.Space(ctx)
 	if err != nil {
 		return nil, err
 	}

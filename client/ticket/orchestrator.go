@@ -88,7 +88,7 @@ func NewOrchestrator(c *client.Client, o OrchestratorOptions) (*Orchestrator, er
 // begins with all tickets that are not at their end, whoever has brought them
 // where they are.
 func (o *Orchestrator) Run(ctx context.Context) error {
-	registry, err := o.c.Agents(ctx)
+	registry, err := o.c.Space(ctx)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func Tokens(c *client.Client, name string, key ed25519.PrivateKey) client.TokenS
 		mu.Lock()
 		defer mu.Unlock()
 		if tokens == nil {
-			registry, err := c.Agents(ctx)
+			registry, err := c.Space(ctx)
 			if err != nil {
 				return "", err
 			}

@@ -212,7 +212,7 @@ func (a *app) changeAgent(ctx context.Context, op, agent string, f *agentFlags) 
 		return err
 	}
 	return a.withTopics(func(c *client.Client, text bool) error {
-		r, err := c.Agents(ctx)
+		r, err := c.Space(ctx)
 		if err != nil {
 			return err
 		}

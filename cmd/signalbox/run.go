@@ -92,7 +92,7 @@ func (a *app) root() *cobra.Command {
 	f.BoolVar(&a.json, "json", false, "the same as --format json: one JSON object per line")
 	for _, c := range []*cobra.Command{
 		a.serveCommand(), a.demoCommand(), a.publishCommand(), a.followCommand(), a.stateCommand(), a.digestCommand(),
-		a.filterCommand(), a.topicCommand(), a.subscriptionCommand(), a.webhookCommand(), a.presenceCommand(), a.agentCommand(), a.orchestratorCommand(), a.gateCommand(), a.topCommand(), a.auditCommand(), a.verifyCommand(), a.backupCommand(), a.restoreCommand(), a.compactCommand(), a.doctorCommand(), a.healthCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
+		a.filterCommand(), a.topicCommand(), a.subscriptionCommand(), a.webhookCommand(), a.presenceCommand(), a.agentCommand(), a.ticketCommand(), a.orchestratorCommand(), a.gateCommand(), a.topCommand(), a.auditCommand(), a.verifyCommand(), a.backupCommand(), a.restoreCommand(), a.compactCommand(), a.doctorCommand(), a.healthCommand(), a.configCommand(), a.benchCommand(), a.versionCommand(),
 	} {
 		root.AddCommand(c)
 	}

@@ -53,15 +53,20 @@ func staffed(r *projector.Registry) bool {
 	return r.Agents > 1 || r.Agents == 1 && err != nil
 }
 
-// Agents returns all agents, by name, and the registry that they are of.
-func (b *Broker) Agents() (RegistryInfo, []AgentInfo) {
+// Agents returns up to limit agents whose names are after one, by name, the registry
+// that they are of, and whether there are more.
+func (b *Broker) Agents(after string, limit int) (info RegistryInfo, agents []AgentInfo, more bool) {
 	r := b.registry.Load()
-	all := r.All()
-	infos := make([]AgentInfo, len(all))
-	for i, a := range all {
-		infos[i] = b.agentInfo(a)
+	for _, a := range r.All() {
+		if a.Name <= after {
+			continue
+		}
+		if len(agents) == limit {
+			return registryInfo(r), agents, true
+		}
+		agents = append(agents, b.agentInfo(a))
 	}
-	return registryInfo(r), infos
+	return registryInfo(r), agents, false
 }
 
 // Agent returns an agent and the registry that it is of, or code agent_unknown.

@@ -419,6 +419,7 @@ type ReadRequest struct {
 	Filter   *filter.Filter
 	Live     dispatch.Mark
 	Durable  bool
+	Expired  bool
 	Counted  func(dispatch.Counts)
 	Select   event.Selection
 }
@@ -428,7 +429,7 @@ type ReadRequest struct {
 // principal may not read, and a reader with rights_changed where it may read
 // something else from now on.
 func (b *Broker) Read(req ReadRequest) (*dispatch.Reader, error) {
-	spec := dispatch.Spec{Patterns: req.Patterns, Start: req.Start, View: req.View, Filter: req.Filter, Live: req.Live, Durable: req.Durable, Counted: req.Counted, Select: req.Select}
+	spec := dispatch.Spec{Patterns: req.Patterns, Start: req.Start, View: req.View, Filter: req.Filter, Live: req.Live, Durable: req.Durable, Expired: req.Expired, Counted: req.Counted, Select: req.Select}
 	if err := b.reach(req.As).limit(&spec); err != nil {
 		b.refusals.add(req.As, refusedTopic(req.Patterns), event.AsError(err).Code)
 		return nil, err

@@ -53,10 +53,10 @@ type TicketSlice struct {
 	State           string     `json:"state"`
 	Tier            *int       `json:"tier"` // null: not proposed
 	Hash            string     `json:"slice_hash,omitempty"`
-	Request         string     `json:"plan_request"` // ids of messages, as the next ones
+	Request         string     `json:"plan_request,omitempty"` // ids of messages, as the next ones
 	Proposal        string     `json:"proposal,omitempty"`
 	Execute         string     `json:"execute,omitempty"`
-	Due             time.Time  `json:"deadline"`
+	Due             time.Time  `json:"deadline,omitzero"`
 	CompleteBy      *time.Time `json:"complete_by,omitempty"`
 	Rollback        string     `json:"rollback,omitempty"` // its state
 	RollbackExecute string     `json:"rollback_execute,omitempty"`

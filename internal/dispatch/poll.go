@@ -185,7 +185,7 @@ func (r *Reader) wants(i *item, head uint64) bool {
 	if i.LogMillis < r.since {
 		return false
 	}
-	if i.ExpiryMillis != 0 && i.ExpiryMillis <= max(r.d.space.LogMillis, r.d.now()) {
+	if !r.spec.Expired && i.ExpiryMillis != 0 && i.ExpiryMillis <= max(r.d.space.LogMillis, r.d.now()) {
 		return false
 	}
 	t := i.view.info.Load()
@@ -244,7 +244,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	scanned, bytes := 0, 0
 	end, done, err := r.merge.step(snapshot, topics, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
-		if row.LogMillis < r.since || (row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
+		if row.LogMillis < r.since || (!r.spec.Expired && row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
 			return scanned < scannedMax
 		}
 		e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}

@@ -43,6 +43,7 @@ type Spec struct {
 	Since    time.Time       // skip what was applied before
 	Counted  func(Counts)    // is told of each window with a filter; may be nil
 	Select   event.Selection // what of the events is delivered
+	Expired  bool            // events that are stored though their expirytime has come, too
 	// Check is asked of each window before it is delivered, and its error ends the
 	// reader. May be nil.
 	Check func() error

@@ -220,10 +220,11 @@ func notCorrelated(field, format string, args ...any) *event.Error {
 // keepMessage stores what later messages are checked against.
 func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) error {
 	m, e := proposal.Message, &proposal.Entries[0]
-	p.setMessageRow(store.MessageID, e.ID, store.MessageRow{
+	row := store.MessageRow{
 		Content: e.Content, Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Topic: proposal.Topic, Position: v.Position, HLC: uint64(v.HLC),
-	})
-	p.keepOfTicket(e.ID, proposal.Topic, v.Position, m.Type, m.Ticket)
+	}
+	p.setMessageRow(store.MessageID, e.ID, row)
+	p.keepOfTicket(e.ID, &row)
 	if err := p.keepDue(proposal, v); err != nil {
 		return err
 	}

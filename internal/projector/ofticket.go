@@ -13,11 +13,11 @@ const levelOfTicket = 3
 
 // keepOfTicket stores at which position a ticket got a message, so that reading a
 // ticket is a scan and never a search. Heartbeats are of no ticket.
-func (p *Projector) keepOfTicket(id, topic string, position uint64, kind, of string) {
-	if of == ticket.None {
+func (p *Projector) keepOfTicket(id string, m *store.MessageRow) {
+	if m.Ticket == ticket.None {
 		return
 	}
-	p.setMessageRow(store.MessageOfTicket, store.OfTicketKey(of, position), store.OfTicketRow{ID: id, Type: kind, Topic: topic})
+	p.setMessageRow(store.MessageOfTicket, store.OfTicketKey(m.Ticket, m.Position), store.OfTicketRow{ID: id, Type: m.Type, From: m.From, Topic: m.Topic})
 }
 
 // raised makes what a higher feature level has rows for and the one before had not.
@@ -28,7 +28,7 @@ func (p *Projector) raised(before int) error {
 		return nil
 	}
 	return p.store.EachMessage(func(id string, row store.MessageRow) error {
-		p.keepOfTicket(id, row.Topic, row.Position, row.Type, row.Ticket)
+		p.keepOfTicket(id, &row)
 		return nil
 	})
 }
@@ -45,7 +45,7 @@ func (v *verifier) ofTicket(m *store.MessageAt) error {
 	}
 	var message store.MessageRow
 	ok, err := v.in.Message(store.MessageID, row.ID, &message)
-	if err == nil && (!ok || message.Ticket != of || message.Position != position || message.Type != row.Type || message.Topic != row.Topic) {
+	if err == nil && (!ok || message.Ticket != of || message.Position != position || message.Type != row.Type || message.From != row.From || message.Topic != row.Topic) {
 		v.found(Finding{What: "message", Topic: row.Topic, Position: position, Key: m.Key, Explanation: sprintf("The ticket %q has the message %q at this position, which is not what the message itself says.", of, row.ID)})
 	}
 	return err

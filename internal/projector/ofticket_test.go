@@ -59,7 +59,7 @@ func TestMessagesOfATicketStandInOrder(t *testing.T) {
 	view := r.store.View(func() {})
 	defer view.Close()
 	for of, want := range map[string]uint64{"T1": 5, "T10": 2, "T": 0} {
-		if got, err := view.LastOf(of); err != nil || got != want {
+		if got, _, err := view.LastOf(of); err != nil || got != want {
 			t.Errorf("the last message of %s is at %d, %v", of, got, err)
 		}
 	}

@@ -3,7 +3,6 @@
 package store
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 type OfTicketRow struct {
 	ID    string `json:"id"`
 	Type  string `json:"type"`
+	From  string `json:"from"`
 	Topic string `json:"topic"`
 }
 
@@ -60,19 +60,68 @@ func (v *View) MessagesOf(ticket string, after uint64, each func(position uint64
 	return err
 }
 
-// LastOf returns the position of a ticket's last message, 0 if it has none.
-func (v *View) LastOf(ticket string) (position uint64, err error) {
+// Tickets calls each with the tickets whose names are after one, by name, until it
+// returns false.
+func (v *View) Tickets(after string, each func(id string, row *TicketRow) (more bool, err error)) error {
+	lower := appendMessageKey(nil, MessageTicket, after)
+	if after != "" {
+		lower = append(lower, 0)
+	}
+	err := scanRange(v.snapshot, lower, successor(appendMessageKey(nil, MessageTicket, "")), func(key, value []byte) error {
+		var row TicketRow
+		if err := DecodeMessage(MessageTicket, value, &row); err != nil {
+			return err
+		}
+		more, err := each(string(key[2:]), &row)
+		if err == nil && !more {
+			err = errStop
+		}
+		return err
+	})
+	if errors.Is(err, errStop) {
+		return nil
+	}
+	return err
+}
+
+// Deadlines calls each with the open deadlines of a ticket: of which message, and
+// which member of its payload.
+func (v *View) Deadlines(ticket string, each func(id, member string, row *DeadlineRow)) error {
+	return scan(v.snapshot, appendMessageKey(nil, MessageDeadline, ticket+"\x00"), func(key, value []byte) error {
+		_, rest, _ := strings.Cut(string(key[2:]), "\x00")
+		id, member, ok := strings.Cut(rest, "\x00")
+		if !ok {
+			return badKey("message", key)
+		}
+		var row DeadlineRow
+		if err := DecodeMessage(MessageDeadline, value, &row); err != nil {
+			return err
+		}
+		each(id, member, &row)
+		return nil
+	})
+}
+
+// LastOf returns the position of a ticket's last message, 0 if it has none, and what
+// its row says.
+func (v *View) LastOf(ticket string) (position uint64, row OfTicketRow, err error) {
 	lower := appendMessageKey(nil, MessageOfTicket, ticket+"\x00")
 	it, err := v.snapshot.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: successor(lower)})
 	if err != nil {
-		return 0, readError(err)
+		return 0, row, readError(err)
 	}
 	defer func() { err = errors.Join(err, closeIterator(it)) }()
 	if !it.Last() {
-		return 0, nil
+		return 0, row, nil
 	}
-	_, position, err = ParseOfTicketKey(string(bytes.Clone(it.Key()[2:])))
-	return position, err
+	if _, position, err = ParseOfTicketKey(string(it.Key()[2:])); err != nil {
+		return 0, row, err
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return 0, row, readError(err)
+	}
+	return position, row, DecodeMessage(MessageOfTicket, value, &row)
 }
 
 // EachMessage calls each with every message that has been committed, by id.

@@ -18,6 +18,7 @@ type registryDocument struct {
 	Administrator string          `json:"administrator"`
 	Revision      int64           `json:"revision"`
 	Agents        []agentDocument `json:"agents"`
+	Next          string          `json:"next,omitempty"` // the agent after which to go on
 }
 
 // agentDocument is an agent as the API shows it.
@@ -68,11 +69,23 @@ func explained(r *broker.RegistryInfo, a *broker.AgentInfo) agentDocument {
 	return d
 }
 
-func (s *Server) listAgents(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
-	r, agents := s.broker.Agents()
-	d := registryDocument{Space: r.Space, Administrator: r.Administrator, Revision: r.Revision, Agents: make([]agentDocument, len(agents))}
+// agentsMax bounds the agents of one answer, each of which may have a thousand keys.
+const agentsMax = 1000
+
+// listAgents answers with agents by name; a Link leads to the rest.
+func (s *Server) listAgents(w http.ResponseWriter, r *http.Request, q url.Values) error {
+	limit, err := limitOf(q, agentsMax)
+	if err != nil {
+		return err
+	}
+	registry, agents, more := s.broker.Agents(q.Get("after"), limit)
+	d := registryDocument{Space: registry.Space, Administrator: registry.Administrator, Revision: registry.Revision, Agents: make([]agentDocument, len(agents))}
 	for i := range agents {
 		d.Agents[i] = agentOf(&agents[i])
+	}
+	if more {
+		d.Next = agents[len(agents)-1].Name
+		linkNext(w, r, "after", d.Next)
 	}
 	return s.json(w, http.StatusOK, d)
 }

@@ -223,6 +223,15 @@ func readDoors() []readDoor {
 		{"entries of a trace", messages, get("/v1/audit/entries?limit=1000&trace=trace-1")},
 		{"export of the audit trail", every, decoded("/v1/audit/export")},
 		{"proof", network, decoded("/v1/audit/proof?position=2")},
+		{"messages of a ticket", messages, func(d *door, h []string) string {
+			text := string(d.get("/v1/tickets/INC-1", h...).body)
+			if _, said, ok := strings.Cut(text, `"messages":`); ok { // its state cites ids
+				return said
+			}
+			return text
+		}},
+		{"stream of a ticket", messages, func(d *door, h []string) string { return d.stream("/v1/tickets/INC-1/stream", h) }},
+		{"tickets", nil, get("/v1/tickets")},
 		{"topics", nil, get("/v1/topics")},
 		{"readers", nil, get("/v1/readers")},
 	}
