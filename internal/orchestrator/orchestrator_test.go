@@ -49,7 +49,7 @@ type stage struct {
 	also string        // another one, which fails always
 	hold chan struct{} // closed when the agents may go on; nil: always
 
-	silence string // an agent that ends when it has planned; not changed once a ticket is open
+	ends map[string]func() // of the agents, by name
 }
 
 func newStage(t *testing.T, fail string, how ...func(*stage)) *stage {
@@ -62,7 +62,7 @@ func newStage(t *testing.T, fail string, how ...func(*stage)) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, url: url, c: c, fail: fail, failures: -1}
+	s := &stage{t: t, url: url, c: c, fail: fail, failures: -1, ends: map[string]func(){}}
 	for _, h := range how {
 		h(s)
 	}
@@ -99,12 +99,10 @@ func (s *stage) agent(name, verb, back, params string, steps int) {
 		return "log:" + run, nil
 	})
 	life, end := context.WithCancel(s.t.Context())
+	s.ends[name] = end
 	a, err := ticketclient.OpenAgent(s.t.Context(), s.c, ticketclient.AgentOptions{
 		Name: name, Key: tickettest.Key(name), Store: store, Execute: do, Rollback: do, Verify: do,
 		Plan: func(_ context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
-			if name == s.silence {
-				time.AfterFunc(100*time.Millisecond, end)
-			}
 			p := &ticketclient.Proposal{Risk: ticketclient.Risk{BlastRadius: "one host", Reversibility: "full", DataClass: "none"}}
 			for range steps {
 				p.Steps = append(p.Steps, ticketclient.Step{Verb: verb, Target: r.Targets[0], Params: []byte(params), Precheck: "it is as expected", Postcheck: "it is done"})
@@ -387,8 +385,11 @@ func TestMissedDeadlineGoesToTheGate(t *testing.T) {
 // TestUndeliveredExecuteDoesNotHoldTheOthersUp: an agent that plans and then dies does
 // not take what it is sent; its slice is dead, and what the others did is undone.
 func TestUndeliveredExecuteDoesNotHoldTheOthersUp(t *testing.T) {
-	s := newStage(t, "", func(s *stage) { s.silence = "comp" })
-	s.gate("alice", grant("alice", ""))
+	s := newStage(t, "")
+	s.gate("alice", func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
+		s.ends["comp"]()
+		return grant("alice", "")(m, r)
+	})
 	s.orchestrate(policy(t, strings.Replace(webPolicy, "on_partial", "deliver_within: 1s\n    on_partial", 1)), 0)
 	s.open("INC-1")
 	if states, _ := s.path("INC-1"); !slices.Equal(states, []string{"APPROVED", "PARTIAL", "ROLLING_BACK", "ROLLED_BACK", "CLOSED"}) {
