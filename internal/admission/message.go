@@ -29,6 +29,7 @@ func NewMessages() *Messages {
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.TicketSchema))
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
+	c.AssertFormat() // of times: no date but one that there is
 	c.UseLoader(noLoader{})
 	err = errors.Join(err, c.AddResource(schemaBase, document))
 	for _, t := range ticket.Types() {

@@ -5,6 +5,7 @@ package admission_test
 import (
 	"crypto/ed25519"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -127,6 +128,25 @@ func TestPayloadOfEachType(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesAreOnes: a time that no clock shows is refused wherever it stands, because
+// readers that parse it would refuse the whole message.
+func TestTimesAreOnes(t *testing.T) {
+	check, catalogue := admission.NewMessages(), verbs(t)
+	for kind, payload := range payloads(t) {
+		for _, when := range []string{"2026-02-30T12:00:00Z", "2026-13-01T12:00:00Z", "2026-01-01T24:00:00Z", "2016-12-31T23:59:60Z"} {
+			text := anyTime.ReplaceAllString(payload, `"`+when+`"`)
+			if text == payload {
+				continue
+			}
+			if err := check.Check(message(t, kind, text), catalogue); codeOf(err) != event.CodePayloadInvalid && codeOf(err) != event.CodeMessageInvalid {
+				t.Errorf("%s with %s: %v", kind, when, err)
+			}
+		}
+	}
+}
+
+var anyTime = regexp.MustCompile(`"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z"`)
 
 // TestPayloadContradictsItself: hashes are of what stands beside them, and nobody
 // speaks for another.

@@ -410,6 +410,7 @@ func TestPlaceGoesOnAfterCrashes(t *testing.T) {
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 		p.feel(func() (bool, int) { return false, http.StatusOK }) // nothing of this life comes late
 		r.close()
+		p.feel(func() (bool, int) { return false, http.StatusServiceUnavailable }) // but that is not what the next one is told
 		fs = crashed
 		r = newRig(t, fs, change)
 	}

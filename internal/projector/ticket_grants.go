@@ -67,9 +67,13 @@ func (j *judged) request() (*event.Error, error) {
 	return nil, nil
 }
 
-// over reports whether nothing can come of a request any more.
+// over reports whether nothing can come of a request any more. What a denied plan
+// comes to is that nothing else is granted.
 func (j *judged) over(r store.RequestRow) bool {
-	return r.Denied != "" || r.ExpiresMillis <= j.now && len(j.live(&r)) == 0
+	if r.Denied != "" {
+		return r.Kind != requestPlan
+	}
+	return r.ExpiresMillis <= j.now && len(j.live(&r)) == 0
 }
 
 func closed(field, format string, args ...any) *event.Error {

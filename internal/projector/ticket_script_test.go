@@ -86,6 +86,9 @@ func (s *tale) run(t *testing.T, d *datadriven.TestData) string {
 		d.Fatalf(t, "there is no command %q", d.Cmd)
 	}
 	s.t = t
+	for range s.num("times", 1) - 1 {
+		s.say()
+	}
 	return s.say()
 }
 

@@ -93,6 +93,9 @@ GET    /v1/subscriptions/{id}/dead-letters
 POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
 
 POST   /v1/messages                     send a signed message of the ticket protocol
+GET    /v1/tickets                      tickets, by state, domain, agent or time of change
+GET    /v1/tickets/{ticket}             one: its state, slices, deadlines, and its messages in order
+GET    /v1/tickets/{ticket}/stream      follow its messages
 GET    /v1/agents                       the registry of its agents
 POST   /v1/agents                       change it, with the administrator's signature
 GET    /v1/agents/{agent}               an agent, and what it may send and read
