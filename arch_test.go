@@ -119,7 +119,7 @@ var layers = []layer{
 	{dir: "cmd/signalbox", may: []string{"api", "event", "ticket", "client", "client/ticket", "internal/orchestrator", "internal/outside", "internal/egress", "internal/transport/webhook", "internal/audit", "internal/filter", "internal/identity", "internal/store", "internal/dispatch", "internal/backup", "internal/doctor",
 		"internal/tracing", "internal/broker", "internal/transport/web", "github.com/spf13/cobra", "golang.org/x/term", "github.com/goccy/go-yaml"},
 		tests: []string{"internal/tickettest"},
-		why: "wires everything in the order of the flow and holds nothing that others could want"},
+		why:   "wires everything in the order of the flow and holds nothing that others could want"},
 	{dir: "examples/ticket/soc", may: []string{"event", "ticket", "client", "client/ticket"}, tests: []string{"internal/tickettest"},
 		why: "an example to copy: it has what an agent of other people has"},
 	{dir: "examples/ticket/desk", may: []string{"event", "ticket", "client", "client/ticket"}, tests: []string{"internal/tickettest"},

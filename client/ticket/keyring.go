@@ -4,7 +4,6 @@ package ticketclient
 
 import (
 	"context"
-	"crypto/ed25519"
 	"fmt"
 	"slices"
 	"sync"
@@ -48,6 +47,6 @@ func (k *keyring) check(ctx context.Context, m *Message, role string) error {
 func fits(a *client.Agent, m *Message, role string) bool {
 	return slices.Contains(a.Roles, role) && slices.ContainsFunc(a.Keys, func(k client.AgentKey) bool {
 		key, err := ticket.DecodeKey(k.Key)
-		return err == nil && m.Envelope.Verify(ed25519.PublicKey(key)) == nil
+		return err == nil && m.Envelope.Verify(key) == nil
 	})
 }
