@@ -27,6 +27,7 @@ type eachStored func(t *store.Topic, position uint64, row *store.EventRow) (more
 // loses some.
 type merge struct {
 	all    bool
+	millis int64   // log time of the snapshot in hand
 	places []place // that come next
 	fresh  int     // so many of them have the topic of the snapshot in hand
 	to     uint64  // up to here there are no others
@@ -98,7 +99,12 @@ func (m *merge) single(v *store.View, t *store.Topic, after, to uint64, each eac
 		return done, nil
 	}
 	if m.all {
-		err = v.AllEvents(t, after, to, func(position uint64, row store.EventRow, _ bool) (bool, error) { return step(position, row) })
+		err = v.AllEvents(t, after, to, func(position uint64, row store.EventRow, superseded bool) (bool, error) {
+			if superseded && m.past(t, &row) {
+				return true, nil
+			}
+			return step(position, row)
+		})
 	} else {
 		err = v.Events(t.Number, max(after, t.RetiredTo), to, step)
 	}
@@ -106,6 +112,13 @@ func (m *merge) single(v *store.View, t *store.Topic, after, to uint64, each eac
 		return after, false, err
 	}
 	return end, done, nil
+}
+
+// past reports whether a superseded event is older than its topic keeps any, and only
+// waits to be removed. What superseded it may be gone already, so whoever got it would
+// take it for the value of its key.
+func (m *merge) past(t *store.Topic, row *store.EventRow) bool {
+	return row.LogMillis <= m.millis-t.Policy.MinCompactionLag.Std().Milliseconds()
 }
 
 // read calls each with the event at a place, if it is still there.
@@ -124,7 +137,12 @@ func (m *merge) read(v *store.View, p *place, each eachStored) (more bool, err e
 		} // it may have been superseded since
 	}
 	if p.position > p.topic.HistoryFrom() {
-		_, err = v.HistoryEvent(p.topic.Number, p.position, use)
+		_, err = v.HistoryEvent(p.topic.Number, p.position, func(row store.EventRow) error {
+			if m.past(p.topic, &row) {
+				return nil
+			}
+			return use(row)
+		})
 	}
 	return more, err
 }

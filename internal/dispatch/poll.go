@@ -226,6 +226,7 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		head, now = r.end(), max(d.space.LogMillis, d.now())
+		r.merge.millis = d.space.LogMillis
 		if removed = r.checkRemoved(); removed == nil {
 			topics = r.behind(limit.Events)
 		}
