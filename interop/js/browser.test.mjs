@@ -147,9 +147,9 @@ test("it resumes after a graceful restart", async () => {
   const publishing = publishNext(100);
   const goal = receipts.length + 30;
   while (receipts.length < goal) await sleep(1);
-  const { code, ms } = await restart("SIGTERM");
+  const { code, cut } = await restart("SIGTERM");
   assert.equal(code, 0);
-  assert.ok(ms < 5000, `open streams held the broker up for ${ms} ms`);
+  assert.ok(!cut, "open streams held the broker up");
   await publishing;
   await assertAllSeen();
 });

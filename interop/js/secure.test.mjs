@@ -100,8 +100,8 @@ test("a shutdown tells the page to come back", async () => {
   await page.evaluate(`window.said = []; window.socket = new WebSocket("/v1/topics/secure.0/events", "signalbox.v1");
     socket.onopen = () => said.push("open"); socket.onclose = (e) => said.push(e.code); 0`);
   await until("the socket", "said[0] === 'open'");
-  const { code, ms } = await broker.stop("SIGTERM");
+  const { code, cut } = await broker.stop("SIGTERM");
   assert.equal(code, 0);
-  assert.ok(ms < 5000, `open streams held the broker up for ${ms} ms`);
+  assert.ok(!cut, "open streams, or connections that the browser made in advance, held the broker up");
   await until("the code", "said.at(-1) === 1012");
 });

@@ -4,6 +4,7 @@ package web_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -13,11 +14,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/big"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -327,4 +330,49 @@ func TestNothingIsTakenWithoutTLS(t *testing.T) {
 		t.Errorf("it is answered with %s", head)
 	}
 	d.get("/v1/topics/a").refused(t, 404, "topic_unknown")
+}
+
+// A browser connects in advance, agrees on a protocol and may never ask for
+// anything. net/http would have a shutdown wait for it, longer than the grace here.
+func TestShutdownLeavesConnectionsThatNeverAskedForAnything(t *testing.T) {
+	for _, proto := range []string{"h2", "http/1.1"} {
+		t.Run(proto, func(t *testing.T) {
+			t.Parallel()
+			var log lockedBuffer
+			d := openOver(t, "HTTP/2 over TLS", func(o *doorOptions) {
+				o.web.ShutdownGrace = 4 * time.Second
+				o.web.Logger = slog.New(slog.NewTextHandler(&log, nil))
+			})
+			conf := d.client.Transport.(*http.Transport).TLSClientConfig.Clone()
+			conf.NextProtos = []string{proto}
+			conn, err := tls.Dial("tcp", d.addr, conf)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			eq(t, "protocol", conn.ConnectionState().NegotiatedProtocol, proto)
+			d.stop()
+			if said := log.String(); strings.Contains(said, "did not end") {
+				t.Errorf("the shutdown waited: %s", said)
+			}
+		})
+	}
+}
+
+// lockedBuffer is a log that a test reads while others still write it.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer // guarded by mu
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

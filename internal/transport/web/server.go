@@ -94,6 +94,7 @@ type Server struct {
 	publisher http.HandlerFunc
 	held      budget  // bytes of bodies and answers in memory
 	streams   streams // event streams that left net/http
+	newcomers newcomers
 	states    atomic.Int64
 	exports   atomic.Int64
 	conns     atomic.Int64
@@ -167,6 +168,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.broker.Drain()
+	defer time.AfterFunc(newcomerGrace, s.newcomers.close).Stop()
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.ShutdownGrace)
 	defer cancel()
 	err := hs.Shutdown(grace)
@@ -217,7 +219,8 @@ func (s *Server) http2() *http.HTTP2Config {
 
 // countConn counts the connections of net/http out. An event stream, which is
 // StateHijacked, counts itself out when it ends.
-func (s *Server) countConn(_ net.Conn, state http.ConnState) {
+func (s *Server) countConn(conn net.Conn, state http.ConnState) {
+	s.newcomers.note(conn, state)
 	if state == http.StateClosed {
 		s.conns.Add(-1)
 	}

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 
 const binary = process.env.SIGNALBOX_BIN;
@@ -32,11 +32,11 @@ export class Broker {
     assert.fail("the broker ended without saying where it is; see " + logFile);
   }
 
-  // stop sends a signal and returns the exit status and how long it took.
+  // stop sends a signal and returns the exit status, and whether the broker of
+  // this log ever had to cut connections that did not end by themselves.
   async stop(signal) {
-    const began = performance.now();
     if (this.#process.exitCode === null && this.#process.signalCode === null) this.#process.kill(signal);
     const [code, killedBy] = await this.#exited;
-    return { code, killedBy, ms: performance.now() - began };
+    return { code, killedBy, cut: readFileSync(logFile, "utf8").includes("did not end within the grace period") };
   }
 }
