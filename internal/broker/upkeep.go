@@ -276,16 +276,16 @@ func (c *cleaner) propose(t *store.Topic, control eventlog.Control, reached func
 	return true
 }
 
-// compact proposes to remove what is superseded and older than the topic's lag. It
+// compact proposes to remove what is superseded and past the topic's lag. It
 // reports whether there is more.
 func (c *cleaner) compact(t *store.Topic) (more bool, err error) {
 	if t.History == 0 {
 		return false, nil
 	}
-	cutoff := c.b.clock.Millis() - t.Policy.MinCompactionLag.Std().Milliseconds()
+	now := c.b.clock.Millis()
 	to, rows := uint64(0), 0
 	err = c.b.store.Histories(t.Number, t.HistoryFrom(), t.Last, func(position uint64, row store.EventRow) (bool, error) {
-		if row.LogMillis > cutoff {
+		if !t.Past(position, &row, now) {
 			return false, nil
 		}
 		to = position

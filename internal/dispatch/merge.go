@@ -100,8 +100,8 @@ func (m *merge) single(v *store.View, t *store.Topic, after, to uint64, each eac
 	}
 	if m.all {
 		err = v.AllEvents(t, after, to, func(position uint64, row store.EventRow, superseded bool) (bool, error) {
-			if superseded && m.past(t, &row) {
-				return true, nil
+			if superseded && t.Past(position, &row, m.millis) {
+				return true, nil // it only waits to be removed
 			}
 			return step(position, row)
 		})
@@ -112,13 +112,6 @@ func (m *merge) single(v *store.View, t *store.Topic, after, to uint64, each eac
 		return after, false, err
 	}
 	return end, done, nil
-}
-
-// past reports whether a superseded event is older than its topic keeps any, and only
-// waits to be removed. What superseded it may be gone already, so whoever got it would
-// take it for the value of its key.
-func (m *merge) past(t *store.Topic, row *store.EventRow) bool {
-	return row.LogMillis <= m.millis-t.Policy.MinCompactionLag.Std().Milliseconds()
 }
 
 // read calls each with the event at a place, if it is still there.
@@ -138,7 +131,7 @@ func (m *merge) read(v *store.View, p *place, each eachStored) (more bool, err e
 	}
 	if p.position > p.topic.HistoryFrom() {
 		_, err = v.HistoryEvent(p.topic.Number, p.position, func(row store.EventRow) error {
-			if m.past(p.topic, &row) {
+			if p.topic.Past(p.position, &row, m.millis) {
 				return nil
 			}
 			return use(row)

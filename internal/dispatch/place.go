@@ -20,14 +20,14 @@ type Stored struct {
 // reader of the view: not expired, and in the history not compacted either.
 func (d *Dispatch) Lookup(topic string, position uint64, view string) (out Stored, ok bool, err error) {
 	var t *store.Topic
-	var now int64
+	var millis, now int64
 	snapshot := d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
 		if v := d.topics[topic]; v != nil {
 			t = v.info.Load()
 		}
-		now = max(d.space.LogMillis, d.now())
+		millis, now = d.space.LogMillis, max(d.space.LogMillis, d.now())
 	})
 	defer snapshot.Close()
 	if t == nil || t.Deleted || position <= t.RetiredTo {
@@ -46,7 +46,12 @@ func (d *Dispatch) Lookup(topic string, position uint64, view string) (out Store
 	}
 	found, err := snapshot.Event(t.Number, position, use)
 	if err == nil && !found && view == ViewHistory && t.History > 0 && position > t.HistoryFrom() {
-		_, err = snapshot.HistoryEvent(t.Number, position, use)
+		_, err = snapshot.HistoryEvent(t.Number, position, func(row store.EventRow) error {
+			if t.Past(position, &row, millis) {
+				return nil
+			}
+			return use(row)
+		})
 	}
 	return out, ok, err
 }

@@ -32,6 +32,7 @@ type past struct {
 	topics []store.Topic // that have events, the last written to first
 	head   uint64
 	shown  uint64 // up to where ticket messages are shown
+	millis int64  // log time
 	now    int64  // what had expired by then is gone
 }
 
@@ -40,7 +41,8 @@ func (d *Dispatch) past(patterns []event.Pattern) *past {
 	p.view = d.store.View(func() {
 		d.mu.RLock()
 		defer d.mu.RUnlock()
-		p.head, p.shown, p.now = d.head, d.shown(), max(d.space.LogMillis, d.now())
+		p.head, p.shown = d.head, d.shown()
+		p.millis, p.now = d.space.LogMillis, max(d.space.LogMillis, d.now())
 		for _, v := range d.match(patterns) {
 			if t := v.info.Load(); !t.Deleted && (t.Events > 0 || t.History > 0) {
 				p.topics = append(p.topics, *t)
@@ -157,7 +159,7 @@ func (p *past) show(v *evaluator, at place, use func(*Retained)) (shown bool, er
 		read = p.view.HistoryEvent
 	}
 	_, err = read(at.topic.Number, at.position, func(row store.EventRow) error {
-		if row.ExpiryMillis != 0 && row.ExpiryMillis <= p.now {
+		if row.ExpiryMillis != 0 && row.ExpiryMillis <= p.now || at.superseded && at.topic.Past(at.position, &row, p.millis) {
 			return nil
 		}
 		e := projector.Applied{Topic: at.topic.Name, Position: at.position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}

@@ -5,19 +5,19 @@ package projector
 import (
 	"bytes"
 
+	"signalbox/event"
 	"signalbox/internal/store"
 )
 
 // young returns the row of a winner that is about to be superseded or purged, if
 // the topic keeps it as history; nil if it does not.
 func (p *Projector) young(t *topic, winner *store.WinnerRow) (kept *store.EventRow, err error) {
-	lag := t.Policy.MinCompactionLag.Std().Milliseconds()
-	if lag == 0 || winner.Flags&store.WinnerHidden != 0 {
+	if t.Policy.MinCompactionLag == 0 || winner.Flags&store.WinnerHidden != 0 {
 		return nil, nil
 	}
 	keep := func(row store.EventRow) error {
 		expired := row.ExpiryMillis != 0 && row.ExpiryMillis <= p.space.LogMillis // and its timer may have fired
-		if row.LogMillis > p.space.LogMillis-lag && !expired {
+		if !expired && !t.Past(winner.Position, &row, p.space.LogMillis) {
 			row.Key, row.Members = bytes.Clone(row.Key), bytes.Clone(row.Members)
 			kept = &row
 		}
@@ -48,8 +48,21 @@ func (p *Projector) leave(t *topic, winner *store.WinnerRow, kept *store.EventRo
 	t.Retained -= uint64(winner.Size)
 }
 
-// compact removes what is superseded and no longer younger than the topic's lag,
-// up to a position. The cleaner proposes it; what may go is decided here, from log
+// giveUp notes what is past the lag that a longer one is about to take the place of.
+// It stays given up: what had superseded it may be gone, so that whoever got it again
+// would take it for the value of its key. Only positions are noted, as there may be
+// more than one entry should touch, and the rows wait for compact.
+func (p *Projector) giveUp(t *topic, policy *event.Policy) error {
+	before := t.Policy.MinCompactionLag
+	if policy.MinCompactionLag <= before || t.History == 0 {
+		return nil
+	}
+	last, err := p.store.HistoryUntil(&t.Topic, p.space.LogMillis-before.Std().Milliseconds())
+	t.GivenUpTo = max(t.GivenUpTo, last)
+	return err
+}
+
+// compact removes what is superseded and past the topic's lag, up to a position. The cleaner proposes it; what may go is decided here, from log
 // time. Readers have missed nothing by it. The rows go in this commit, and are not
 // left to be reclaimed like those of retention: what retention has passed never comes
 // back, but CompactedTo may, see leave.
@@ -58,10 +71,9 @@ func (p *Projector) compact(name string, to uint64) error {
 	if t == nil || t.Deleted || t.History == 0 {
 		return nil
 	}
-	cutoff := p.space.LogMillis - t.Policy.MinCompactionLag.Std().Milliseconds()
 	rows := 0
 	err := p.store.Histories(t.Number, t.HistoryFrom(), to, func(position uint64, row store.EventRow) (bool, error) {
-		if row.LogMillis > cutoff {
+		if !t.Past(position, &row, p.space.LogMillis) {
 			return false, nil
 		}
 		p.batch.DeleteHistory(t.Number, position)
@@ -71,6 +83,9 @@ func (p *Projector) compact(name string, to uint64) error {
 		return rows < retireRowsMax, nil
 	})
 	if rows > 0 {
+		if t.CompactedTo >= t.GivenUpTo {
+			t.GivenUpTo = 0
+		}
 		p.touch(t)
 	}
 	return err

@@ -337,7 +337,8 @@ func (s *script) listWinners(found map[string]store.WinnerRow) string {
 }
 
 // history topic=T: the stored events, by position, those that are kept although
-// they are superseded among them. Late is what was superseded on arrival.
+// they are superseded among them. Late is what was superseded on arrival; what is
+// past is read by nobody any more.
 func (s *script) history() string {
 	lines := []string{}
 	t, _ := s.topic(s.text("topic"))
@@ -354,6 +355,9 @@ func (s *script) history() string {
 		}
 		if row.Flags&store.EventSuperseded != 0 {
 			line += " late"
+		}
+		if superseded && t.Past(position, &row, s.projector.Space().LogMillis) {
+			line += " past"
 		}
 		lines = append(lines, line)
 		return true, nil

@@ -96,7 +96,7 @@ func (p *Projector) change(c *eventlog.Control) (*event.Error, error) {
 	case eventlog.OpConfigure:
 		return nil, p.configure(*c.Settings)
 	case eventlog.OpPutTopic:
-		return p.putTopic(c.Topic, *c.Policy), nil
+		return p.putTopic(c.Topic, *c.Policy)
 	case eventlog.OpDeleteTopic:
 		return p.deleteTopic(c.Topic), nil
 	case eventlog.OpRetire:
@@ -122,21 +122,24 @@ func (p *Projector) configure(s eventlog.Settings) error {
 	return p.raised(before)
 }
 
-func (p *Projector) putTopic(name string, policy event.Policy) *event.Error {
+func (p *Projector) putTopic(name string, policy event.Policy) (*event.Error, error) {
 	if err := p.admissible(name); err != nil {
-		return err
+		return err, nil
 	}
 	if err := p.schemasFit(name, policy.Schema); err != nil {
-		return err
+		return err, nil
 	}
 	t := p.ensure(name, policy)
 	if field := fixed(t, &policy); field != "" && !t.empty() {
-		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` and `durability` cannot change. Delete the topic first, or use another one.", name).With(field)
+		return event.Errorf(event.CodePolicyImmutable, "Topic %q is not empty, so `cleanup_policy` cannot change between compacting and not compacting, and `key_from` and `durability` cannot change. Delete the topic first, or use another one.", name).With(field), nil
+	}
+	if err := p.giveUp(t, &policy); err != nil {
+		return nil, err
 	}
 	p.setPolicy(t, policy)
 	p.batch.SetName(&t.Topic)
 	p.touch(t)
-	return nil
+	return nil, nil
 }
 
 // fixed returns the field of a new policy that changes what the topic's rows mean.

@@ -253,6 +253,7 @@ func historyDamages() []damage {
 		{"superseded and compacted", "history", "compaction has gone up to", changeFigures("past", func(f *store.Figures) { f.CompactedTo = 10 })},
 		{"superseded and expiring", "timer", "no timer is armed", change(func(_ *uint64, e *store.EventRow) { e.ExpiryMillis = epoch + 9_000_000 })},
 		{"compacted too far", "figures", "compaction went further", changeFigures("past", func(f *store.Figures) { f.CompactedTo = 99 })},
+		{"given up too far", "figures", "more was given up", changeFigures("past", func(f *store.Figures) { f.GivenUpTo = 99 })},
 	}
 }
 

@@ -88,6 +88,7 @@ func (v *verifier) checkFigures(t *verified) {
 		{f.RemovedTo > v.space.Position, "the last removal is beyond the space's last position"},
 		{f.RetiredTo > f.RemovedTo, "retention went further than the last removal"},
 		{f.CompactedTo > f.Last, "compaction went further than the last event"},
+		{f.GivenUpTo > f.Last, "more was given up than there were events"},
 		{f.History > f.Events, "more superseded events are retained than events"},
 		{f.Events > f.Count, "more events are retained than were ever applied"},
 		{f.Retained > f.Bytes, "more bytes are retained than were ever applied"},

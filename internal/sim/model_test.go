@@ -45,6 +45,7 @@ type topic struct {
 	floor     event.HLC
 	highest   event.HLC
 	retired   uint64   // everything up to here was removed by retention
+	givenUp   uint64   // history up to here was past a shorter lag, and only waits to be removed
 	removedTo uint64   // a cursor before it has missed a removal
 	removals  []uint64 // where something was removed that a reader could miss
 	events    []*item
@@ -219,7 +220,12 @@ func (t *topic) remove(position uint64) {
 // young reports whether an event stays in the history if it is superseded now.
 func (m *model) young(t *topic, e *item) bool {
 	lag := t.policy.MinCompactionLag.Std().Milliseconds()
-	return lag > 0 && !e.hidden && e.millis > m.millis-lag && (e.expiryMillis == 0 || e.expiryMillis > m.millis)
+	return lag > 0 && !e.hidden && !m.past(t, e) && (e.expiryMillis == 0 || e.expiryMillis > m.millis)
+}
+
+// past reports whether an event that is superseded is no history any more.
+func (m *model) past(t *topic, e *item) bool {
+	return e.position <= t.givenUp || e.millis <= m.millis-t.policy.MinCompactionLag.Std().Milliseconds()
 }
 
 // above compares (HLC, source, id).
@@ -427,6 +433,13 @@ func (m *model) putTopic(c *eventlog.Control, x *expected) {
 	if fixed { // nothing of what there was is left
 		t.events = nil
 	}
+	if c.Policy.MinCompactionLag > t.policy.MinCompactionLag {
+		for _, e := range t.events {
+			if e.kept && e.position > t.retired && m.past(t, e) {
+				t.givenUp = max(t.givenUp, e.position)
+			}
+		}
+	}
 	t.deleted, t.policy = false, *c.Policy
 }
 
@@ -441,6 +454,7 @@ func (t *topic) holds() bool {
 func (m *model) deleteTopic(t *topic) {
 	t.life++
 	t.deleted, t.policy, t.count, t.retired = true, event.DefaultPolicy(), 0, 0
+	t.givenUp = 0
 	if t.last > 0 {
 		t.remove(t.last)
 	}
@@ -501,16 +515,18 @@ func (m *model) mayRetire(t *topic, e *item, held int) bool {
 	return r != nil && e.millis <= m.millis-r.Std().Milliseconds() || t.policy.RetentionBytes > 0 && held > int(t.policy.RetentionBytes)
 }
 
-// compact removes history that is older than the lag.
+// compact removes what is no history any more.
 func (m *model) compact(t *topic, to uint64) {
 	for _, e := range t.events {
 		if e.position > to || e.position <= t.retired || !e.kept {
 			continue
 		}
-		if e.millis > m.millis-t.policy.MinCompactionLag.Std().Milliseconds() {
+		if !m.past(t, e) {
 			return
 		}
-		e.kept = false
+		if e.kept = false; e.position >= t.givenUp {
+			t.givenUp = 0
+		}
 	}
 }
 

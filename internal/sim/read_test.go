@@ -263,7 +263,8 @@ func (w *world) wants(r *reader, e *item) (must, may bool) {
 	case r.view != dispatch.ViewHistory:
 		return false, false
 	}
-	return e.kept && e.position > t.retired && e.millis > w.model.millis-t.policy.MinCompactionLag.Std().Milliseconds(), true
+	must = e.kept && e.position > t.retired && !w.model.past(t, e)
+	return must, must || e.position > w.began // what the broker has in memory it may show for longer
 }
 
 func (w *world) checkEvent(d *dispatch.Delivery, want *item) {

@@ -52,6 +52,7 @@ type world struct {
 	after    *vfs.MemFS // what the power cut has left; guarded by mu
 	fatal    string     // why the broker gave up; guarded by mu
 	answers  []expected // to the proposals of this step
+	began    uint64     // where the head was when the broker started
 	lastLog  int64      // what log time and the monotonic clock were; see checkClock
 	lastMono time.Duration
 
@@ -127,6 +128,7 @@ func (w *world) open(restored bool) {
 		w.fail("log time begins at %d, the log is at %d and the wall clock at %d", log, w.model.millis, wall.UnixMilli())
 	}
 	w.lastLog, w.lastMono = b.LogMillis(), w.clock.Mono()
+	w.began = w.model.position
 	w.live = newLive()
 }
 

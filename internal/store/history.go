@@ -75,6 +75,41 @@ func (v *View) AllEvents(t *Topic, after, to uint64, each func(position uint64, 
 // there.
 func (t *Topic) HistoryFrom() uint64 { return max(t.RetiredTo, t.CompactedTo) }
 
+// Past reports whether a superseded event that is still there is no history any more
+// at a log time: it is older than the lag, or was older than a shorter one.
+func (t *Topic) Past(position uint64, row *EventRow, logMillis int64) bool {
+	return position <= t.GivenUpTo || row.LogMillis <= logMillis-t.Policy.MinCompactionLag.Std().Milliseconds()
+}
+
+// HistoryUntil returns the position of the last committed superseded event of a topic
+// that was applied at or before a log time, 0 if there is none. It looks at few of
+// them, since log time never goes back.
+func (s *Store) HistoryUntil(t *Topic, logMillis int64) (last uint64, err error) {
+	before, end := t.HistoryFrom(), t.Last // all up to before are as old, and none after end
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: appendHistoryKey(nil, t.Number, before+1), UpperBound: appendHistoryKey(nil, t.Number, end+1)})
+	if err != nil {
+		return 0, readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for before < end {
+		middle := before + (end-before+1)/2
+		if !it.SeekLT(appendHistoryKey(nil, t.Number, middle+1)) || positionOf(it) <= before {
+			before = middle
+			continue
+		}
+		row, err := DecodeEvent(it.Value())
+		if err != nil {
+			return 0, err
+		}
+		if row.LogMillis <= logMillis {
+			last, before = positionOf(it), middle
+		} else {
+			end = positionOf(it) - 1
+		}
+	}
+	return last, nil
+}
+
 func allEvents(r pebble.Reader, t *Topic, after, to uint64, each func(uint64, EventRow, bool) (bool, error)) (err error) {
 	var from [2]uint64
 	from[0], from[1] = max(after, t.RetiredTo), max(after, t.HistoryFrom())

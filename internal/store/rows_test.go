@@ -81,7 +81,7 @@ func sampleTopic() Topic {
 	policy := event.DefaultPolicy()
 	policy.CleanupPolicy, policy.KeyFrom = event.CleanupCompactDelete, "order.id"
 	return Topic{Name: "fleet.tasks", Number: 3, Deleted: true, Policy: policy, Figures: Figures{
-		Last: 105, RetiredTo: 100, RemovedTo: 101, Floor: 102, HighestHLC: 103, Count: 104, Bytes: 1050, Events: 106, Retained: 1070, Keys: 108, Tombstones: 109, History: 110, CompactedTo: 111,
+		Last: 105, RetiredTo: 100, RemovedTo: 101, Floor: 102, HighestHLC: 103, Count: 104, Bytes: 1050, Events: 106, Retained: 1070, Keys: 108, Tombstones: 109, History: 110, CompactedTo: 111, GivenUpTo: 112,
 	}}
 }
 
@@ -153,7 +153,7 @@ func TestFormatOfEveryRow(t *testing.T) {
 		"4d7370616365 = 01000000000000006901a3185c50010002000001a3185c5000000000000000004d00000000000000c8707172737475767778797a7b7c7d7e7f808182838485868788898a8b8c8d8e8f0000000300000002000001a3185c4c180000000001c9c380",
 		"4e666c6565742e7461736b73 = 7b226e756d626572223a332c2264656c65746564223a747275652c22706f6c696379223a7b22636c65616e75705f706f6c696379223a22636f6d706163742c64656c657465222c22726574656e74696f6e223a223764222c22726574656e74696f6e5f6279746573223a6e756c6c2c226d696e5f636f6d70616374696f6e5f6c6167223a223073222c2264656c6574655f726574656e74696f6e223a223164222c226b65795f66726f6d223a226f726465722e6964222c22726571756972655f686c63223a66616c73652c227369676e6564223a66616c73652c22736368656d61223a6e756c6c2c226d61785f6576656e745f6279746573223a3236323134342c226475726162696c697479223a2264757261626c65227d7d",
 		"5300000003542d393938 = 0103000000000000006901a3185c50010002e0f4f4c2b134ac02062f616c70686131",
-		"5400000003 = 020000000000000069000000000000006400000000000000650000000000000068000000000000041a000000000000006a000000000000042e000000000000006c000000000000006d00000000000000660000000000000067000000000000006e000000000000006f",
+		"5400000003 = 030000000000000069000000000000006400000000000000650000000000000068000000000000041a000000000000006a000000000000042e000000000000006c000000000000006d00000000000000660000000000000067000000000000006e000000000000006f0000000000000070",
 		"58000001a3185d3a6000000003000000000000006902 = 542d393938",
 	}
 	for i := range max(len(got), len(want)) {
@@ -300,15 +300,22 @@ func TestShortRowsAreDamage(t *testing.T) {
 	}
 }
 
-// TestFiguresWithoutHistory are those that the first version wrote.
-func TestFiguresWithoutHistory(t *testing.T) {
+// TestFiguresOfEarlierVersions: those of the first had no history, and those of the
+// second nothing that was given up.
+func TestFiguresOfEarlierVersions(t *testing.T) {
 	topic := sampleTopic()
-	topic.History, topic.CompactedTo = 0, 0
 	b := topic.append(nil)
-	b = b[:len(b)-16]
-	b[0] = 1
-	if f, err := decodeFigures(b); err != nil || f != topic.Figures {
-		t.Errorf("they are %+v, %v", f, err)
+	topic.GivenUpTo = 0
+	second := b[:len(b)-8]
+	second[0] = 2
+	if f, err := decodeFigures(second); err != nil || f != topic.Figures {
+		t.Errorf("those of the second are %+v, %v", f, err)
+	}
+	topic.History, topic.CompactedTo = 0, 0
+	first := second[:len(second)-16]
+	first[0] = 1
+	if f, err := decodeFigures(first); err != nil || f != topic.Figures {
+		t.Errorf("those of the first are %+v, %v", f, err)
 	}
 }
 

@@ -80,10 +80,17 @@ type Figures struct {
 	History    uint64 // retained events that are superseded
 	// CompactedTo is up to where no superseded one is stored.
 	CompactedTo uint64
+	// GivenUpTo is the last superseded one that was past the lag when a longer one
+	// took its place: up to there they only wait to be removed. 0 if none does.
+	GivenUpTo uint64
 }
 
-// figuresFormat begins the figures: rows of format 1 have no history.
-const figuresFormat = 2
+// figuresFormat begins the figures. Rows of format 1 have no history, and those of
+// format 2 nothing that was given up.
+const (
+	figuresFormat        = 3
+	figuresFormatHistory = 2
+)
 
 func (f *Figures) append(dst []byte) []byte {
 	dst = append(dst, figuresFormat)
@@ -93,7 +100,8 @@ func (f *Figures) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(f.Floor))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(f.HighestHLC))
 	dst = binary.BigEndian.AppendUint64(dst, f.History)
-	return binary.BigEndian.AppendUint64(dst, f.CompactedTo)
+	dst = binary.BigEndian.AppendUint64(dst, f.CompactedTo)
+	return binary.BigEndian.AppendUint64(dst, f.GivenUpTo)
 }
 
 func (f *Figures) fields() [9]*uint64 {
@@ -103,15 +111,18 @@ func (f *Figures) fields() [9]*uint64 {
 func decodeFigures(b []byte) (Figures, error) {
 	r := rowReader{b: b}
 	format := r.byte()
-	r.failed = format != rowFormat && format != figuresFormat
+	r.failed = format < rowFormat || format > figuresFormat
 	var f Figures
 	for _, v := range f.fields() {
 		*v = r.uint64()
 	}
 	f.Floor = event.HLC(r.uint64())
 	f.HighestHLC = event.HLC(r.uint64())
-	if format == figuresFormat {
+	if format >= figuresFormatHistory {
 		f.History, f.CompactedTo = r.uint64(), r.uint64()
+	}
+	if format >= figuresFormat {
+		f.GivenUpTo = r.uint64()
 	}
 	return f, r.error("figures")
 }
