@@ -258,9 +258,9 @@ func (in *Inspector) Seen(each func(SeenAt, error) error) error {
 				return s, err // once for the segment
 			}
 		}
-		hash := identityHash(k.topic, &k.identity)
+		at := probesOf(identityHash(k.topic, &k.identity))
 		s.Generation, s.Segment, s.Topic = k.generation, k.segment, k.topic
-		s.Hidden = !filter.mayHave(bloomBlock(hash), hash)
+		s.Hidden = !filter.mayHave(&at)
 		s.SeenRow, err = decodeSeen(value)
 		return s, err
 	}, each)

@@ -25,9 +25,9 @@ const (
 	// kilobyte.
 	segmentRecords = 1 << 16
 	// segmentsMax bounds the memory for the filters of a generation, of which
-	// there are two, to 67 MB, for 33 million events in a window. The last segment
+	// there are two, to 101 MB, for 33 million events in a window. The last segment
 	// takes in whatever comes beyond, without a filter: then each event costs a
-	// look-up more, beside the one in a thousand of every segment that is in vain.
+	// look-up more.
 	segmentsMax = 1 << 9
 )
 
@@ -41,11 +41,24 @@ type seenFilter struct {
 	generations map[uint32]*seenGeneration
 }
 
-// seenGeneration has one filter for each segment, the last of which has room;
-// but the segment that has the number segmentsMax-1 has none.
+// seenGeneration has a filter for each segment; but the segment that has the number
+// segmentsMax-1 has none.
 type seenGeneration struct {
-	filters []*bloomFilter
-	held    uint32 // records in the last segment
+	complete uint32         // segments without room
+	slices   []*bloomSlices // their filters, 64 in each
+	open     *bloomFilter   // that of the next segment
+	held     uint32         // records in that
+}
+
+// completed takes in the filters of the next segments, of which there are no more
+// than the last slices have room for.
+func (g *seenGeneration) completed(filters ...*bloomFilter) {
+	if g.complete%64 == 0 {
+		g.slices = append(g.slices, &bloomSlices{})
+	}
+	g.slices[g.complete/64].add(int(g.complete%64), filters...)
+	g.complete += uint32(len(filters))
+	g.open = newBloomFilter(g.complete)
 }
 
 // seenPlace is where a record goes: index is the number of records that the
@@ -67,25 +80,23 @@ func (f *seenFilter) next(generation uint32) seenPlace {
 	if g == nil {
 		return seenPlace{}
 	}
-	return seenPlace{uint32(max(len(g.filters), 1) - 1), g.held}
+	return seenPlace{g.complete, g.held}
 }
 
 // add notes a committed record. It returns the filter of the segment that the
 // record completes.
 func (f *seenFilter) add(generation uint32, at seenPlace, identity [2]uint64) *bloomFilter {
 	g := f.generation(generation)
-	if len(g.filters) == 0 {
-		g.filters = append(g.filters, newBloomFilter(0))
-	}
-	filter := g.filters[at.segment]
-	filter.add(identity)
+	probes := probesOf(identity)
+	g.open.add(&probes)
 	next := at.next()
 	g.held = next.index
 	if next.segment == at.segment {
 		return nil
 	}
-	g.filters = append(g.filters, newBloomFilter(next.segment))
-	return filter
+	full := g.open
+	g.completed(full)
+	return full
 }
 
 // candidates appends the segments that may have a record of the identity,
@@ -95,10 +106,15 @@ func (f *seenFilter) candidates(dst []uint32, generation uint32, identity [2]uin
 	if g == nil {
 		return dst
 	}
-	block := bloomBlock(identity)
-	for i := len(g.filters) - 1; i >= 0; i-- {
-		if g.filters[i].mayHave(block, identity) {
-			dst = append(dst, uint32(i))
+	at := probesOf(identity)
+	if g.open.mayHave(&at) {
+		dst = append(dst, g.complete)
+	}
+	for i := len(g.slices) - 1; i >= 0; i-- {
+		for found := g.slices[i].mayHave(&at); found != 0; {
+			s := bits.Len64(found) - 1
+			dst = append(dst, uint32(64*i+s))
+			found &^= 1 << s
 		}
 	}
 	return dst
@@ -107,7 +123,7 @@ func (f *seenFilter) candidates(dst []uint32, generation uint32, identity [2]uin
 func (f *seenFilter) drop(generation uint32) { delete(f.generations, generation) }
 
 // identityHash mixes what is a cryptographic hash already with the topic: many
-// topics may have the same ids, and must not share their block.
+// topics may have the same ids.
 func identityHash(topic uint32, identity *eventlog.IdentityHash) [2]uint64 {
 	t := uint64(topic)
 	return [2]uint64{
@@ -120,18 +136,32 @@ func identityHash(topic uint32, identity *eventlog.IdentityHash) [2]uint64 {
 // the one in each generation that is not.
 func loadSeenFilter(r pebble.Reader) (*seenFilter, error) {
 	f := newSeenFilter()
+	var waiting []*bloomFilter // they go in together, which is cheaper
+	var g *seenGeneration
+	flush := func() {
+		if len(waiting) > 0 {
+			g.completed(waiting...)
+			waiting = waiting[:0]
+		}
+	}
 	err := scan(r, []byte{prefixFilter}, func(key, value []byte) error {
 		generation, segment, err := decodeFilterKey(key, value)
 		if err != nil {
 			return err
 		}
-		g := f.generation(generation)
-		if segment != uint32(len(g.filters)) {
-			return Damagedf("the deduplication filter of segment %d is followed by that of segment %d", len(g.filters)-1, segment)
+		if next := f.generation(generation); next != g {
+			flush()
+			g = next
 		}
-		g.filters = append(g.filters, decodeBloomFilter(value))
+		if due := g.complete + uint32(len(waiting)); segment != due {
+			return Damagedf("there is a deduplication filter of segment %d where that of segment %d should be", segment, due)
+		}
+		if waiting = append(waiting, decodeBloomFilter(value)); segment%64 == 63 {
+			flush()
+		}
 		return nil
 	})
+	flush()
 	for from := []byte{prefixSeen}; err == nil && from != nil; {
 		from, err = f.loadRecords(r, from)
 	}
@@ -151,8 +181,7 @@ func (f *seenFilter) loadRecords(r pebble.Reader, from []byte) (after []byte, er
 		return nil, err
 	}
 	g := f.generation(k.generation)
-	last := uint32(len(g.filters))
-	g.filters = append(g.filters, newBloomFilter(last))
+	last := g.complete
 	after = successor(appendUint32Key(nil, prefixSeen, k.generation))
 	// Without its filter a segment would be taken for the last one, and records
 	// behind it would never be found.
@@ -163,13 +192,14 @@ func (f *seenFilter) loadRecords(r pebble.Reader, from []byte) (after []byte, er
 	if beyond != nil {
 		return nil, Damagedf("the deduplication filter of segment %d of generation %d is missing", last, k.generation)
 	}
-	if g.filters[last] == nil {
+	if g.open == nil {
 		return after, nil // the one that is never complete
 	}
 	return after, scan(r, appendSegmentKey(nil, prefixSeen, k.generation, last), func(key, _ []byte) error {
 		k, err := decodeSeenKey(key)
 		if err == nil {
-			g.filters[last].add(identityHash(k.topic, &k.identity))
+			at := probesOf(identityHash(k.topic, &k.identity))
+			g.open.add(&at)
 			g.held++
 		}
 		return err
@@ -179,7 +209,7 @@ func (f *seenFilter) loadRecords(r pebble.Reader, from []byte) (after []byte, er
 func (f *seenFilter) generation(number uint32) *seenGeneration {
 	g := f.generations[number]
 	if g == nil {
-		g = &seenGeneration{}
+		g = &seenGeneration{open: newBloomFilter(0)}
 		f.generations[number] = g
 	}
 	return g
@@ -202,19 +232,6 @@ func decodeSeenKey(key []byte) (k seenKey, err error) {
 	return k, nil
 }
 
-// bloomFilter is a blocked Bloom filter (Putze, Sanders, Singler 2007) of the
-// identities of one segment, sixteen bits for each. Seven bits are set within
-// one cache line. The nil filter knows nothing, and says maybe.
-type bloomFilter struct {
-	blocks [bloomBlocks][8]uint64
-}
-
-const (
-	bloomBlockBytes = 64
-	bloomBlocks     = segmentRecords * 16 / (bloomBlockBytes * 8)
-	bloomProbes     = 7
-)
-
 func newBloomFilter(segment uint32) *bloomFilter {
 	if segment >= segmentsMax-1 {
 		return nil
@@ -222,62 +239,9 @@ func newBloomFilter(segment uint32) *bloomFilter {
 	return &bloomFilter{}
 }
 
-// bloomBlock is the number of an identity's block, the same in every filter.
-func bloomBlock(h [2]uint64) uint64 {
-	block, _ := bits.Mul64(h[0], bloomBlocks)
-	return block
-}
-
-func (f *bloomFilter) add(h [2]uint64) {
-	if f == nil {
-		return
-	}
-	block := &f.blocks[bloomBlock(h)]
-	bit := h[1]
-	for range bloomProbes {
-		block[bit>>6&7] |= 1 << (bit & 63)
-		bit >>= 9
-	}
-}
-
-func (f *bloomFilter) mayHave(at uint64, h [2]uint64) bool {
-	if f == nil {
-		return true
-	}
-	block := &f.blocks[at]
-	bit := h[1]
-	for range bloomProbes {
-		if block[bit>>6&7]&(1<<(bit&63)) == 0 {
-			return false
-		}
-		bit >>= 9
-	}
-	return true
-}
-
 func decodeFilterKey(key, value []byte) (generation, segment uint32, err error) {
-	if len(key) != 1+4+4 || len(value) != bloomBlocks*bloomBlockBytes {
+	if len(key) != 1+4+4 || len(value) != bloomBits/8 {
 		return 0, 0, Damagedf("a deduplication filter has a key of %d and a value of %d bytes", len(key), len(value))
 	}
 	return binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint32(key[5:]), nil
-}
-
-func (f *bloomFilter) append(dst []byte) []byte {
-	for i := range f.blocks {
-		for _, word := range f.blocks[i] {
-			dst = binary.LittleEndian.AppendUint64(dst, word)
-		}
-	}
-	return dst
-}
-
-// decodeBloomFilter reads what decodeFilterKey has checked.
-func decodeBloomFilter(b []byte) *bloomFilter {
-	f := &bloomFilter{}
-	for i := range f.blocks {
-		for j := range f.blocks[i] {
-			f.blocks[i][j] = binary.LittleEndian.Uint64(b[(8*i+j)*8:])
-		}
-	}
-	return f
 }

@@ -5,6 +5,9 @@ package store
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -72,7 +75,7 @@ func TestSeenRecordsAreFoundAcrossSegments(t *testing.T) {
 		}
 	}
 	check(s)
-	if most := n / 7 / 100; alarms > most {
+	if most := n / 7 / 1000; alarms > most {
 		t.Errorf("%d candidates for strangers, of %d look-ups in at most three segments", alarms, n/7)
 	}
 	s = reopenSeen(t, s, fs)
@@ -90,6 +93,55 @@ func TestSeenRecordsAreFoundAcrossSegments(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestFiltersOfManySegmentsAreAskedTogether checks that each identity is found in
+// its segment, however the filters came in: one by one, as they become complete, or
+// many at a time, as at a start.
+func TestFiltersOfManySegmentsAreAskedTogether(t *testing.T) {
+	const segments, records = 150, 40
+	filters := make([]*bloomFilter, segments)
+	for s := range filters {
+		filters[s] = newBloomFilter(uint32(s))
+		for i := range records {
+			id := testIdentity(uint64(s*records + i))
+			at := probesOf(identityHash(1, &id))
+			filters[s].add(&at)
+		}
+	}
+	alone, together := newSeenFilter(), newSeenFilter()
+	for _, f := range filters {
+		alone.generation(0).completed(f)
+	}
+	for at := 0; at < segments; at += 64 {
+		together.generation(0).completed(filters[at:min(at+64, segments)]...)
+	}
+	for n := range uint64(segments * records) {
+		id := testIdentity(n)
+		for _, f := range []*seenFilter{alone, together} {
+			got := f.candidates(nil, 0, identityHash(1, &id))
+			if !slices.Contains(got, uint32(n/records)) || len(got) > 2 || !slices.IsSortedFunc(got, func(a, b uint32) int { return int(b) - int(a) }) {
+				t.Fatalf("identity %d may be in %v", n, got)
+			}
+		}
+	}
+}
+
+func TestTransposeExchangesRowsAndColumns(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var square [64]uint64
+	for i := range square {
+		square[i] = r.Uint64()
+	}
+	before := square
+	transpose(&square)
+	for row := range 64 {
+		for column := range 64 {
+			if square[row]>>column&1 != before[column]>>row&1 {
+				t.Fatalf("row %d, column %d", row, column)
+			}
+		}
 	}
 }
 
@@ -142,8 +194,8 @@ func TestTheLastSegmentTakesAnyNumber(t *testing.T) {
 	}
 	f := newSeenFilter()
 	g := f.generation(0)
-	for segment := range uint32(segmentsMax) {
-		g.filters = append(g.filters, newBloomFilter(segment))
+	for segment := range uint32(segmentsMax - 1) {
+		g.completed(newBloomFilter(segment))
 	}
 	if completed := f.add(0, last, [2]uint64{1, 2}); completed != nil {
 		t.Error("the last segment is complete")
@@ -194,5 +246,31 @@ func TestDroppedGenerationsLeaveNoFilters(t *testing.T) {
 	}
 	if err := scan(s.db, []byte{prefixFilter}, func(key, _ []byte) error { t.Errorf("there is a row %x", key); return nil }); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// BenchmarkSeenFilter asks about new identities, of which a generation holds so
+// many segments.
+func BenchmarkSeenFilter(b *testing.B) {
+	for _, segments := range []int{1, 20, 150, 510} {
+		b.Run(strconv.Itoa(segments), func(b *testing.B) {
+			r := rand.New(rand.NewPCG(1, 2))
+			f := newSeenFilter()
+			for range segments {
+				filter := newBloomFilter(0)
+				for range segmentRecords {
+					at := probesOf([2]uint64{r.Uint64(), r.Uint64()})
+					filter.add(&at)
+				}
+				f.generation(0).completed(filter)
+			}
+			var candidates []uint32
+			alarms := 0
+			for b.Loop() {
+				candidates = f.candidates(candidates[:0], 0, [2]uint64{r.Uint64(), r.Uint64()})
+				alarms += len(candidates)
+			}
+			b.ReportMetric(float64(alarms)/float64(b.N), "alarms/op")
+		})
 	}
 }
