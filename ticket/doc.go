@@ -15,6 +15,6 @@
 // nothing is ever serialised again. The decoder is strict, never panics, and does
 // work that is bounded by the limits in limits.go and the length of the input.
 //
-// It imports event for errors, api for the registry, and the JSON tokeniser
-// jsontext.
+// It imports event for errors, api for the registry, the JSON tokeniser jsontext, and
+// validjson for whatever is read again of what the tokeniser has taken.
 package ticket

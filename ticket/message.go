@@ -39,6 +39,7 @@ type Message struct {
 	raw       []byte
 	payload   []byte // a part of raw
 	signed    []byte // canonical form without sig
+	canonical bool   // the payload is its own canonical form
 	signature [ed25519.SignatureSize]byte
 }
 
@@ -50,6 +51,15 @@ func (m *Message) Bytes() []byte { return m.raw }
 
 // Payload returns the payload as it was received. It must not be changed.
 func (m *Message) Payload() []byte { return m.payload }
+
+// CanonicalPayload returns the canonical form (RFC 8785) of the payload, which its
+// hash is over. It must not be changed.
+func (m *Message) CanonicalPayload() []byte {
+	if m.canonical {
+		return m.payload
+	}
+	return canonical(bytes.Clone(m.payload))
+}
 
 // Signed returns what the signature is over: the canonical form (RFC 8785) of the
 // envelope without sig. It must not be changed.
@@ -139,13 +149,20 @@ func ParseAny(raw []byte) (*Message, error) {
 	if jsontext.Value(m.payload).Kind() != jsontext.KindBeginObject {
 		return nil, invalid("payload", "is not a JSON object")
 	}
-	if err := checkValue(m.payload, "payload"); err != nil {
-		return nil, err
+	look := surveyed(m.payload)
+	if !look.plain {
+		if err := checkValue(m.payload, "payload"); err != nil {
+			return nil, err
+		}
 	}
 	if err := m.setSignature(values[memberSig]); err != nil {
 		return nil, err
 	}
-	m.signed = canonical(join(&values))
+	m.canonical = look.canonical
+	m.signed = join(&values)
+	if !look.canonical || escaped(&values) {
+		m.signed = canonical(m.signed)
+	}
 	return m, nil
 }
 
@@ -205,9 +222,24 @@ func unknownMember(name string) error {
 	return invalid("", "has the member %.40q, which is none of an envelope", name)
 }
 
+// escaped reports whether a text of the envelope is written with escapes. What has
+// none is written in one way only.
+func escaped(values *[members][]byte) bool {
+	for at, value := range values {
+		if member(at) != memberPayload && bytes.IndexByte(value, '\\') >= 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // join puts the members without sig into one object, in canonical order.
 func join(values *[members][]byte) []byte {
-	out := []byte{'{'}
+	size := 0
+	for at, value := range values {
+		size += len(memberNames[at]) + len(value) + len(`"":,`)
+	}
+	out := append(make([]byte, 0, size), '{')
 	for at, value := range values {
 		if member(at) == memberSig {
 			continue

@@ -219,3 +219,54 @@ func FuzzParse(f *testing.F) {
 		_, _ = m.Expires()
 	})
 }
+
+// envelopeOf is an envelope with a payload as it is, and a signature that is none.
+func envelopeOf(payload string) []byte {
+	return []byte(`{"causation_id":"-","from":"desk","id":"msg_01KDTX9K5D8Z3N7QW2R4S6T8VA","idempotency_key":"k","nonce":"nonce-0123456789","payload":` + payload +
+		`,"schema_version":"` + ticket.SchemaVersion() + `","sig":"ed25519:` + strings.Repeat("A", 86) + `","ticket_id":"INC-1","to":"orchestrator","trace_id":"t","ts":"2026-01-01T12:00:00Z","type":"ticket.open"}`)
+}
+
+// somePayloads are in and out of canonical form, in each way that a survey of them
+// tells apart.
+var somePayloads = []string{
+	`{}`, `{"a":1,"b":[{"c":"x"},{"b":2,"c":{}}],"d":null}`, `{"a":"\"\\\b\f\n\r\t é \u2028"}`, `{"b":1,"a":2}`, `{"a":{"c":1,"b":2}}`, `{"a":1,"ab":2,"a_b":3}`, `{"a ":1,"a":2}`,
+	`{"a": 1}`, `{"a":[1 ,2]}`, "{\"a\":1\n}", `{"a":"\/"}`, `{"a":"\u0041"}`, `{"a":"\u000a"}`, `{"a":"\u001f"}`, `{"a":-0}`, `{"a":0}`, `{"a":-1}`, `{"a":1.0}`, `{"a":1e2}`, `{"a":0.5}`, `{"a":999999999999999}`,
+	`{"a":9007199254740991}`, `{"a":9007199254740993}`, `{"a":1e400}`, `{"A":1}`, `{"a":1,"A":2}`, `{"Steps":1}`, `{"\u0061":1}`, `{"é":1,"z":2}`, `{"a":"\\"}`, `{"a":"\\\\\""}`, `{"":{"":""}}`, `{"\u007f":1}`, "{\"\u007f\":1}",
+	`{"a":[` + strings.Repeat("[", ticket.MaxNesting-2) + strings.Repeat("]", ticket.MaxNesting-2) + `]}`, `{"a":[` + strings.Repeat("[", ticket.MaxNesting-1) + strings.Repeat("]", ticket.MaxNesting-1) + `]}`,
+}
+
+// payloadIsJudgedAlike holds what Parse makes of a payload against Canonical, which
+// looks at everything.
+func payloadIsJudgedAlike(t *testing.T, payload string) {
+	t.Helper()
+	want, fault := ticket.Canonical([]byte(payload))
+	m, err := ticket.Parse(envelopeOf(payload))
+	if object := strings.HasPrefix(strings.TrimLeft(payload, " \t\r\n"), "{"); !object || fault != nil {
+		if err == nil {
+			t.Errorf("%q is taken, and refused by itself: %v", payload, fault)
+		}
+		return
+	}
+	if err != nil {
+		if len(payload) < ticket.MaxMessageBytes/2 {
+			t.Errorf("%q: %v", payload, err)
+		}
+		return
+	}
+	if got := m.CanonicalPayload(); !bytes.Equal(got, want) || !bytes.Contains(m.Signed(), append([]byte(`"payload":`), want...)) {
+		t.Errorf("the canonical form of %q is %q, and %q is taken for it, in %q", payload, want, got, m.Signed())
+	}
+}
+
+func TestPayloadIsJudgedAlike(t *testing.T) {
+	for _, payload := range somePayloads {
+		payloadIsJudgedAlike(t, payload)
+	}
+}
+
+func FuzzPayloadIsJudgedAlike(f *testing.F) {
+	for _, payload := range somePayloads {
+		f.Add(payload)
+	}
+	f.Fuzz(payloadIsJudgedAlike)
+}

@@ -14,6 +14,7 @@ import (
 
 	"signalbox/api"
 	"signalbox/event"
+	"signalbox/internal/validjson"
 )
 
 // The types that code refers to by name. All of them are in the registry.
@@ -130,6 +131,9 @@ var load = sync.OnceValue(func() *registry {
 	for i := range r.Secrets.Values {
 		f := &r.Secrets.Values[i]
 		f.pattern = regexp.MustCompile(f.Pattern)
+		for _, part := range f.Has {
+			f.has = append(f.has, []byte(part))
+		}
 	}
 	return r
 })
@@ -249,9 +253,22 @@ func (m *Message) Expires() (time.Time, error) {
 	return m.Due(&t.Deadlines[0])
 }
 
+// text returns a member of the payload; false if there is none, or it is null or has
+// parts.
+func (m *Message) text(name string) (string, bool) {
+	raw := validjson.Lookup(m.payload, name)
+	if len(raw) == 0 || raw[0] == 'n' || raw[0] == '{' || raw[0] == '[' {
+		return "", false
+	}
+	if raw[0] == '"' {
+		raw = validjson.Text(raw)
+	}
+	return string(raw), true
+}
+
 // Due returns when a deadline of a message is.
 func (m *Message) Due(d *Deadline) (time.Time, error) {
-	text, ok := event.LookupJSON(m.payload, d.Member)
+	text, ok := m.text(d.Member)
 	if !ok {
 		return m.header.Time.Add(time.Duration(d.Default)), nil
 	}

@@ -4,15 +4,15 @@ package ticket
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"signalbox/event"
+	"signalbox/internal/validjson"
 )
 
 // secretRules say what looks like a secret: a text below a member whose name has
@@ -29,6 +29,7 @@ type secretRules struct {
 type secretForm struct {
 	Has     []string `json:"has"`
 	Pattern string   `json:"pattern"`
+	has     [][]byte // as Has
 	pattern *regexp.Regexp
 }
 
@@ -38,35 +39,57 @@ type secretForm struct {
 // by mistake.
 func (m *Message) CheckSecrets() error {
 	rules := &load().Secrets
-	d := jsontext.NewDecoder(bytes.NewBuffer(m.payload))
-	var under []bool // for each level: a name on the way to it is that of a secret
-	here := false    // the same for the value that is read next
+	r := validjson.NewReader(m.payload)
+	var room [8]bool
+	under := room[:0] // for each level: a name on the way to it is that of a secret
+	here := false     // the same for the value that is read next
 	for {
-		token, err := d.ReadToken()
-		if errors.Is(err, io.EOF) {
+		kind, raw, name := r.Next()
+		switch {
+		case kind == validjson.None:
 			return nil
-		}
-		if err != nil {
-			return syntaxFault(err, "payload")
-		}
-		switch token.Kind() {
-		case jsontext.KindBeginObject, jsontext.KindBeginArray:
+		case kind == validjson.Object || kind == validjson.Array:
 			under = append(under, here)
-		case jsontext.KindEndObject, jsontext.KindEndArray:
-			under = under[:len(under)-1]
+		case kind == validjson.End:
+			under = under[:max(len(under)-1, 0)]
 			here = len(under) > 0 && under[len(under)-1]
-		case jsontext.KindString:
-			text := token.String()
-			if kind, length := d.StackIndex(d.StackDepth()); kind == jsontext.KindBeginObject && length%2 == 1 {
-				here = under[len(under)-1] || rules.named(text)
-				continue
-			}
-			if text != "" && (here || rules.formed(text)) {
-				place := clipped(string(d.StackPointer()))
+		case name:
+			here = under[len(under)-1] || secretName(validjson.Text(raw))
+		case kind == validjson.String:
+			if text := validjson.Text(raw); len(text) > 0 && (here || rules.formed(text)) {
+				place := m.placeOf(r.Offset())
 				return event.Errorf(event.CodeSecretRefused, "The payload has at %s what looks like a secret. Name a lease or a reference instead.", place).With("payload" + place)
 			}
 		}
 	}
+}
+
+// placeOf is the place of the value of the payload that ends at an offset.
+func (m *Message) placeOf(end int) string {
+	d := jsontext.NewDecoder(bytes.NewBuffer(m.payload))
+	for d.InputOffset() < int64(end) {
+		if _, err := d.ReadToken(); err != nil {
+			break // there is none: Parse took the payload
+		}
+	}
+	return clipped(string(d.StackPointer()))
+}
+
+// protocolSecrets says of every name of the protocol whether it is that of a secret.
+var protocolSecrets = sync.OnceValue(func() map[string]bool {
+	secrets := map[string]bool{}
+	for name := range protocolNames() {
+		secrets[name] = load().Secrets.named(name)
+	}
+	return secrets
+})
+
+// secretName is named for a name that mostly is one of the protocol.
+func secretName(name []byte) bool {
+	if secret, known := protocolSecrets()[string(name)]; known {
+		return secret
+	}
+	return load().Secrets.named(string(name))
 }
 
 // named reports whether a name is that of a secret.
@@ -81,9 +104,9 @@ func (r *secretRules) named(name string) bool {
 		!slices.ContainsFunc(r.References, func(end string) bool { return strings.HasSuffix(name, end) })
 }
 
-func (r *secretRules) formed(text string) bool {
+func (r *secretRules) formed(text []byte) bool {
 	return slices.ContainsFunc(r.Values, func(f secretForm) bool {
-		return slices.ContainsFunc(f.Has, func(part string) bool { return strings.Contains(text, part) }) && f.pattern.MatchString(text)
+		return slices.ContainsFunc(f.has, func(part []byte) bool { return bytes.Contains(text, part) }) && f.pattern.Match(text)
 	})
 }
 

@@ -5,7 +5,8 @@
 // goroutine, and it may only refuse early: it reads no state that depends on order,
 // so what a topic's policy asks is decided in apply.
 //
-// It imports event and eventlog, and for schemas jsonschema and jsontext.
+// It imports event, ticket and eventlog, for schemas jsonschema and jsontext, and
+// validjson to read a message's payload again.
 package admission
 
 import (

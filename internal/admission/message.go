@@ -12,6 +12,8 @@ import (
 
 	"signalbox/api"
 	"signalbox/event"
+	"signalbox/internal/eventlog"
+	"signalbox/internal/validjson"
 	"signalbox/ticket"
 )
 
@@ -20,21 +22,27 @@ import (
 // its checks share nothing: they run on as many cores as there are callers.
 type Messages struct {
 	payloads map[string]*jsonschema.Schema // by type
+	forms    map[string]*form              // of the same schemas
 }
 
 // NewMessages compiles the schemas of the payloads. It panics if they cannot be,
 // which a test would have shown.
 func NewMessages() *Messages {
-	m := &Messages{payloads: map[string]*jsonschema.Schema{}}
+	m := &Messages{payloads: map[string]*jsonschema.Schema{}, forms: map[string]*form{}}
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.TicketSchema))
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)
 	c.AssertFormat() // of times: no date but one that there is
 	c.UseLoader(noLoader{})
-	err = errors.Join(err, c.AddResource(schemaBase, document))
+	forms, fault := newFormCompiler(api.TicketSchema)
+	err = errors.Join(err, c.AddResource(schemaBase, document), fault)
+	if err != nil {
+		panic(fmt.Sprintf("admission: api/ticket/schema.json: %v", err))
+	}
 	for _, t := range ticket.Types() {
 		payload, fault := c.Compile(schemaBase + "#/$defs/" + t.Name)
-		m.payloads[t.Name], err = payload, errors.Join(err, fault)
+		form, unknown := forms.def(t.Name)
+		m.payloads[t.Name], m.forms[t.Name], err = payload, form, errors.Join(err, fault, unknown)
 	}
 	if err != nil {
 		panic(fmt.Sprintf("admission: api/ticket/schema.json: %v", err))
@@ -46,28 +54,37 @@ func NewMessages() *Messages {
 // itself, that seems to carry a secret, or whose steps the catalogue does not
 // have or denies.
 func (c *Messages) Check(m *ticket.Message, verbs *ticket.Catalogue) error {
+	_, err := c.check(m, verbs)
+	return err
+}
+
+// check is Check, and returns when the deadlines of the message are.
+func (c *Messages) check(m *ticket.Message, verbs *ticket.Catalogue) (dues, error) {
 	h := m.Header()
-	value, fault := parse(m.Payload())
-	if fault == nil {
-		var broken *jsonschema.ValidationError
-		if errors.As(c.payloads[h.Type].Validate(value), &broken) {
-			fault = explain(broken)
-		}
-	}
-	if fault != nil {
-		return event.Errorf(event.CodePayloadInvalid, "The payload of a message of type %s is wrong: what is at %q %s.", h.Type, fault.Pointer, fault.Text).
+	if fault := c.fault(h.Type, m.Payload()); fault != nil {
+		return nil, event.Errorf(event.CodePayloadInvalid, "The payload of a message of type %s is wrong: what is at %q %s.", h.Type, fault.Pointer, fault.Text).
 			With("payload"+fault.Pointer).Fact("pointer", fault.Pointer).Fact("keyword", fault.Keyword)
 	}
-	t, _ := ticket.TypeOf(h.Type) // Parse took only types that there are
-	for i := range t.Deadlines {
-		if _, err := m.Due(&t.Deadlines[i]); err != nil {
-			return err
-		}
+	due, err := duesOf(m)
+	if err == nil {
+		err = m.CheckSecrets()
 	}
-	if err := m.CheckSecrets(); err != nil {
-		return err
+	if err == nil {
+		err = checkSteps(m, &h, verbs)
 	}
-	return checkSteps(m, &h, verbs)
+	return due, err
+}
+
+// fault returns how a payload breaks the schema of its type, nil if it keeps to it.
+func (c *Messages) fault(kind string, payload []byte) *eventlog.SchemaFault {
+	if r := validjson.NewReader(payload); len(payload) <= payloadSureBytes && c.forms[kind].judge(&r) == keeps {
+		return nil
+	}
+	value, fault := parse(payload)
+	if broken := (*jsonschema.ValidationError)(nil); fault == nil && errors.As(c.payloads[kind].Validate(value), &broken) {
+		return explain(broken)
+	}
+	return fault
 }
 
 // checkSteps checks who speaks for whom, the steps, and the hashes that a message

@@ -9,9 +9,8 @@ import (
 
 // noteBus notes what the bus looks after: deadlines from which something follows,
 // and what a heartbeat says of its agent.
-func noteBus(note *eventlog.Message, m *ticket.Message) error {
+func noteBus(note *eventlog.Message, m *ticket.Message, due dues) error {
 	kind, _ := ticket.TypeOf(note.Type) // Parse took only types that there are
-	due := dues(m)
 	for i := range kind.Deadlines {
 		if d := &kind.Deadlines[i]; d.Missed != "" {
 			note.Deadlines = append(note.Deadlines, eventlog.Deadline{Member: d.Member, Millis: due[d.Member]})

@@ -18,8 +18,9 @@ func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue,
 	if err == nil {
 		err = m.Verify(public)
 	}
+	var due dues
 	if err == nil {
-		err = c.Check(m, verbs)
+		due, err = c.check(m, verbs)
 	}
 	if err != nil {
 		return eventlog.Entry{}, nil, err
@@ -32,7 +33,7 @@ func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue,
 	if err != nil {
 		return eventlog.Entry{}, nil, err
 	}
-	note, err := noteOf(m, verbs)
+	note, err := noteOf(m, due, verbs)
 	if err != nil {
 		return eventlog.Entry{}, nil, err
 	}
@@ -40,19 +41,15 @@ func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue,
 	return entries[0], note, nil
 }
 
-func noteOf(m *ticket.Message, verbs *ticket.Catalogue) (*eventlog.Message, error) {
+func noteOf(m *ticket.Message, due dues, verbs *ticket.Catalogue) (*eventlog.Message, error) {
 	h := m.Header()
-	canonical, err := ticket.Canonical(m.Payload())
-	if err != nil {
-		return nil, err
-	}
-	payload := sha256.Sum256(canonical)
+	payload := sha256.Sum256(m.CanonicalPayload())
 	note := &eventlog.Message{
 		Version: h.SchemaVersion, Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.CausationID, From: h.From, To: h.To,
 		Nonce: h.Nonce, Idempotency: h.IdempotencyKey, SentMillis: h.Time.UnixMilli(), Payload: hex.EncodeToString(payload[:]),
 	}
-	if err := noteTicket(note, m, verbs); err != nil {
+	if err := noteTicket(note, m, due, verbs); err != nil {
 		return nil, err
 	}
-	return note, noteBus(note, m)
+	return note, noteBus(note, m, due)
 }

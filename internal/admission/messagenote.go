@@ -11,18 +11,18 @@ import (
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
+	"signalbox/internal/validjson"
 	"signalbox/ticket"
 )
 
 // noteTicket notes what a payload says that decides about its ticket. The payload
 // has passed Check. Each type is read into the members that it has: a later minor
 // version may add a name that another type has for something else.
-func noteTicket(note *eventlog.Message, m *ticket.Message, verbs *ticket.Catalogue) error {
-	due := dues(m)
+func noteTicket(note *eventlog.Message, m *ticket.Message, due dues, verbs *ticket.Catalogue) error {
 	switch note.Type {
 	case ticket.TypeOpen:
-		note.Op, _ = event.LookupJSON(m.Payload(), "op")
-		note.Requester, _ = event.LookupJSON(m.Payload(), "requester")
+		note.Op, _ = validjson.LookupText(m.Payload(), "op")
+		note.Requester, _ = validjson.LookupText(m.Payload(), "requester")
 	case ticket.TypePlanRequest:
 		return noteAsked(note, m, due)
 	case ticket.TypeProposal:
@@ -51,18 +51,23 @@ func read(m *ticket.Message, into any) error {
 	return nil
 }
 
-// dues returns when the deadlines of a message are, by their names.
-func dues(m *ticket.Message) map[string]int64 {
+// dues are when the deadlines of a message are, by their names.
+type dues map[string]int64
+
+func duesOf(m *ticket.Message) (dues, error) {
 	t, _ := ticket.TypeOf(m.Header().Type) // Parse took only types that there are
-	at := map[string]int64{}
+	at := make(dues, len(t.Deadlines))
 	for i := range t.Deadlines {
-		due, _ := m.Due(&t.Deadlines[i]) // Check has read all of them
+		due, err := m.Due(&t.Deadlines[i])
+		if err != nil {
+			return nil, err
+		}
 		at[t.Deadlines[i].Member] = due.UnixMilli()
 	}
-	return at
+	return at, nil
 }
 
-func noteAsked(note *eventlog.Message, m *ticket.Message, due map[string]int64) error {
+func noteAsked(note *eventlog.Message, m *ticket.Message, due dues) error {
 	var p struct {
 		Slice    string `json:"slice_id"`
 		Revision int    `json:"revision"`
@@ -72,7 +77,7 @@ func noteAsked(note *eventlog.Message, m *ticket.Message, due map[string]int64) 
 	return err
 }
 
-func noteProposed(note *eventlog.Message, m *ticket.Message, due map[string]int64, verbs *ticket.Catalogue) error {
+func noteProposed(note *eventlog.Message, m *ticket.Message, due dues, verbs *ticket.Catalogue) error {
 	var p struct {
 		Slice     string          `json:"slice_id"`
 		Revision  int             `json:"revision"`
@@ -105,7 +110,7 @@ func noteProposed(note *eventlog.Message, m *ticket.Message, due map[string]int6
 	return err
 }
 
-func notePlanned(note *eventlog.Message, m *ticket.Message, due map[string]int64) error {
+func notePlanned(note *eventlog.Message, m *ticket.Message, due dues) error {
 	var p planPayload
 	err := read(m, &p)
 	note.Planned = &eventlog.Planned{Plan: p.PlanID, Hash: p.Claimed, Revision: p.Revision, Tier: p.Tier, Frozen: p.Slice.ID, ValidMillis: due["valid_until"]}
@@ -115,7 +120,7 @@ func notePlanned(note *eventlog.Message, m *ticket.Message, due map[string]int64
 	return err
 }
 
-func noteApproval(note *eventlog.Message, m *ticket.Message, due map[string]int64) error {
+func noteApproval(note *eventlog.Message, m *ticket.Message, due dues) error {
 	var p struct {
 		Request   string   `json:"request_id"`
 		Kind      string   `json:"kind"`
@@ -136,7 +141,7 @@ func noteApproval(note *eventlog.Message, m *ticket.Message, due map[string]int6
 	return err
 }
 
-func noteExecuted(note *eventlog.Message, m *ticket.Message, due map[string]int64) error {
+func noteExecuted(note *eventlog.Message, m *ticket.Message, due dues) error {
 	var p struct {
 		Plan      string          `json:"plan_id"`
 		Hash      string          `json:"plan_hash"`

@@ -94,7 +94,7 @@ func LoopbackHost(host string) bool { return loopbackHost(host) }
 // and its size, or nil if it waits for more or leaves it to net/http.
 func ParseLane(b []byte) (r *http.Request, size int) {
 	var q laneRequest
-	if q.parse(b) != lanePublish {
+	if what := q.parse(b); what != lanePublish && what != laneMessage {
 		return nil, 0
 	}
 	return q.http(nil), q.size

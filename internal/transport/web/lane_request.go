@@ -20,21 +20,23 @@ type laneVerdict uint8
 const (
 	laneMore    laneVerdict = iota // not yet a whole request
 	lanePublish                    // a publish
+	laneMessage                    // a ticket message
 	laneOther                      // anything else, or anything that is not plain
 )
 
-// laneRequest parses publishes, one after the other. What it makes of one is
+// laneRequest parses publishes and ticket messages, one after the other. What it makes of one is
 // valid until end: a handler may keep strings of a request, and nothing else.
 //
 // It takes what every client of HTTP/1.1 sends, and only that: one line
-// `POST /v1/topics/NAME/events HTTP/1.1`, fields of visible ASCII, one
+// `POST /v1/topics/NAME/events HTTP/1.1` or `POST /v1/messages HTTP/1.1`, fields of visible ASCII, one
 // Content-Length, and no field that changes how the message is framed or what
 // becomes of the connection. Whatever differs in any way it leaves to net/http,
 // so that there is nothing for the two to disagree about (RFC 9112, section 11).
 type laneRequest struct {
-	searched int // bytes that are known not to end the head
-	size     int // of the request; 0 until its head was parsed
-	head     int // bytes before the body
+	searched int         // bytes that are known not to end the head
+	size     int         // of the request; 0 until its head was parsed
+	head     int         // bytes before the body
+	what     laneVerdict // once its head was parsed
 
 	host, path, topic string
 	length            int
@@ -51,6 +53,7 @@ type laneRequest struct {
 const (
 	lanePrefix = "POST /v1/topics/"
 	laneSuffix = "/events HTTP/1.1"
+	laneLine   = "POST " + messagesPath + " HTTP/1.1"
 	// laneFieldsMax is the most fields that a lane's request has, and laneNamesMax
 	// the most different names that it remembers.
 	laneFieldsMax = 48
@@ -65,7 +68,7 @@ func (*laneBody) Close() error { return nil }
 // parse looks at the beginning of b, which has grown since the last call.
 func (q *laneRequest) parse(b []byte) laneVerdict {
 	if q.size == 0 {
-		if verdict := q.parseHead(b); verdict != lanePublish {
+		if verdict := q.parseHead(b); verdict == laneMore || verdict == laneOther {
 			return verdict
 		}
 	}
@@ -73,11 +76,11 @@ func (q *laneRequest) parse(b []byte) laneVerdict {
 		return laneMore
 	}
 	q.body.Reset(b[q.head:q.size])
-	return lanePublish
+	return q.what
 }
 
 func (q *laneRequest) parseHead(b []byte) laneVerdict {
-	if n := min(len(b), len(lanePrefix)); string(b[:n]) != lanePrefix[:n] {
+	if !begins(b, lanePrefix) && !begins(b, laneLine) {
 		return laneOther
 	}
 	from := max(q.searched-3, 0)
@@ -91,12 +94,19 @@ func (q *laneRequest) parseHead(b []byte) laneVerdict {
 	}
 	end += from
 	line, fields, _ := strings.Cut(string(b[:end]), "\r\n")
-	if !q.parseLine(line) || !q.parseFields(fields) || end+4+q.length > laneBytes {
+	what := q.parseLine(line)
+	if what == laneOther || !q.parseFields(fields) || end+4+q.length > laneBytes {
 		return laneOther
 	}
 	q.head = end + 4
-	q.size = q.head + q.length
-	return lanePublish
+	q.size, q.what = q.head+q.length, what
+	return what
+}
+
+// begins reports whether b is the beginning of a text, or has it at its own.
+func begins(b []byte, text string) bool {
+	n := min(len(b), len(text))
+	return string(b[:n]) == text[:n]
 }
 
 // end forgets the request, and returns how long it was.
@@ -123,19 +133,26 @@ func bareLineFeed(b []byte, first bool) bool {
 }
 
 // parseLine takes the path from the request line, if it is that of a topic's
-// events and needs no decoding.
-func (q *laneRequest) parseLine(line string) bool {
-	if !strings.HasSuffix(line, laneSuffix) || len(line) < len(lanePrefix)+len(laneSuffix) {
-		return false
+// events or of messages and needs no decoding.
+func (q *laneRequest) parseLine(line string) laneVerdict {
+	if line == laneLine {
+		q.path = messagesPath
+		return laneMessage
+	}
+	if !strings.HasPrefix(line, lanePrefix) || !strings.HasSuffix(line, laneSuffix) || len(line) < len(lanePrefix)+len(laneSuffix) {
+		return laneOther
 	}
 	topic := line[len(lanePrefix) : len(line)-len(laneSuffix)]
 	for i := range len(topic) {
 		if c := topic[i]; !wordByte(c) && (c != '.' || i == 0) {
-			return false
+			return laneOther
 		}
 	}
+	if topic == "" {
+		return laneOther
+	}
 	q.topic, q.path = topic, line[len("POST "):len(line)-len(" HTTP/1.1")]
-	return topic != ""
+	return lanePublish
 }
 
 // wordByte reports whether c is a letter, a digit, a hyphen or an underscore.
@@ -253,7 +270,9 @@ func (q *laneRequest) http(remote net.Addr) *http.Request {
 	if q.length == 0 {
 		q.request.Body = http.NoBody
 	}
-	q.request.SetPathValue("topic", q.topic)
+	if q.what == lanePublish {
+		q.request.SetPathValue("topic", q.topic)
+	}
 	return &q.request
 }
 

@@ -15,12 +15,12 @@ import (
 	"time"
 )
 
-// lanes is a listener that answers plain publishes itself and leaves everything
-// else to net/http. See DESIGN.md, "Publishes".
+// lanes is a listener that answers plain publishes and ticket messages itself and
+// leaves everything else to net/http. See DESIGN.md, "Publishes".
 //
 // Each accepted connection begins in a lane: a loop that reads a request whole,
 // calls the same handlers and writes the answer in one piece. The first request
-// that is anything but a short publish goes to net/http together with its
+// that is anything but a short one of them goes to net/http together with its
 // connection, for good; the lane has not touched a byte of it.
 type lanes struct {
 	net.Listener
@@ -327,13 +327,35 @@ func (l *lane) keep(rest []byte) {
 // connection goes on.
 func (l *lane) respond() bool {
 	l.answer.begin()
-	l.server.serve(&l.answer, l.request.http(l.conn.RemoteAddr()), l.server.publisher)
-	_, err := l.conn.Write(l.answer.finish(l.closing.Load(), l.server.date.now()))
+	handler := l.server.publisher
+	if l.request.what == laneMessage {
+		handler = l.server.messenger
+	}
+	l.server.serve(&l.answer, l.request.http(l.conn.RemoteAddr()), handler)
+	err := l.send(l.answer.finish(l.closing.Load(), l.server.date.now()))
 	l.answer.end()
 	size := l.request.end()
 	l.answered = true
 	l.keep(bytes.TrimLeft(l.buf[size:], "\r\n"))
 	return err == nil
+}
+
+// send writes an answer. The kernel takes a short one; of a long one, which has the
+// result of an execute in it, the peer has to take something now and then.
+func (l *lane) send(answer []byte) error {
+	if len(answer) <= laneAnswerBytes {
+		_, err := l.conn.Write(answer)
+		return err
+	}
+	for len(answer) > 0 {
+		_ = l.conn.SetWriteDeadline(time.Now().Add(l.server.opt.StallTimeout))
+		n, err := l.conn.Write(answer[:min(pieceBytes, len(answer))])
+		if err != nil {
+			return err
+		}
+		answer = answer[n:]
+	}
+	return l.conn.SetWriteDeadline(time.Time{})
 }
 
 // linger lets the peer read the last answer before the connection is closed.

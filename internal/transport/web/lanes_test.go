@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"signalbox/internal/transport/web"
+	"signalbox/ticket"
 )
 
 // rawPublish is a plain publish as its bytes.
@@ -27,6 +28,11 @@ func rawPublish(id string, more ...string) string {
 	head := "POST /v1/topics/a.b/events HTTP/1.1\r\nHost: localhost\r\nce-specversion: 1.0\r\nce-id: " + id +
 		"\r\nce-source: /t\r\nce-type: t.x\r\nContent-Type: application/json\r\n"
 	return head + strings.Join(append(more, "Content-Length: 7\r\n\r\n{\"a\":1}"), "\r\n")
+}
+
+// rawMessage posts an envelope as its bytes.
+func rawMessage(envelope string) string {
+	return fmt.Sprintf("POST /v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(envelope), envelope)
 }
 
 // answers reads n answers from a connection and returns their status and body.
@@ -101,6 +107,37 @@ func TestOddRequestsOnAPublishersConnection(t *testing.T) {
 	}
 }
 
+// TestMessagesOnAPublishersConnection sends messages between publishes, with and
+// without what a lane leaves to net/http: a query, and an envelope that is too long.
+func TestMessagesOnAPublishersConnection(t *testing.T) {
+	d := openDoor(t, founded)
+	staffed(d)
+	message := func(ticketID, title string) string {
+		payload := strings.Replace(openPayload, "Web is slow", title, 1)
+		return string(envelope(t, "desk", ticket.TypeOpen, "orchestrator", "", payload, func(d *ticket.Draft) { d.TicketID = ticketID }).Bytes())
+	}
+	long := strings.Replace(openPayload, `"op":`, `"more":"`+strings.Repeat("m", web.LaneBytes)+`","op":`, 1)
+	conn := dialPublisher(t, d)
+	requests := []string{
+		rawPublish("1"), rawMessage(message("INC-1", "One")), rawMessage("[]"), rawPublish("2"), rawMessage(message("INC-2", "Two")),
+		strings.Replace(rawMessage(message("INC-3", "Three")), "/v1/messages", "/v1/messages?ack=durable", 1), rawMessage(message("INC-4", "Four")),
+		rawMessage(string(envelope(t, "desk", ticket.TypeOpen, "orchestrator", "", long, func(d *ticket.Draft) { d.TicketID = "INC-5" }).Bytes())),
+	}
+	if _, err := io.WriteString(conn, strings.Join(requests, "")); err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range answers(t, bufio.NewReader(conn), len(requests)) {
+		want := `200 {"outcome":"accepted"`
+		if i == 2 {
+			want = `400 {"type":"/errors#message_invalid"`
+		}
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("answer %d is %s, want %s", i, got, want)
+		}
+	}
+	eq(t, "messages", d.count("bus.main.ticket.orchestrator"), 5)
+}
+
 // TestExpectContinueIsAnswered sends a publish whose body waits for the
 // broker's word, as curl does with larger ones.
 func TestExpectContinueIsAnswered(t *testing.T) {
@@ -171,6 +208,9 @@ func FuzzLanes(f *testing.F) {
 	f.Add([]byte(strings.ReplaceAll(rawPublish("1"), "\r\n", "\n")))
 	f.Add([]byte(strings.Replace(rawPublish("1"), "localhost", "localhost:#", 1)))
 	f.Add([]byte(rawPublish("1", "Pragma: no-cache")))
+	f.Add([]byte(rawMessage("{}")))
+	f.Add([]byte(strings.Replace(rawMessage("{}"), " HTTP/1.1", "?ack=proof HTTP/1.1", 1)))
+	f.Add([]byte(strings.Replace(rawMessage("{}"), "/v1/messages", "/v1/messages/", 1)))
 	server := newPipeServer(f)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, size := web.ParseLane(b)

@@ -23,8 +23,11 @@ type route struct {
 	handle func(*Server, http.ResponseWriter, *http.Request, url.Values) error
 }
 
-// publishPath is the one that lanes serve without the mux.
-const publishPath = "/v1/topics/{topic}/events"
+// The paths that lanes serve without the mux.
+const (
+	publishPath  = "/v1/topics/{topic}/events"
+	messagesPath = "/v1/messages"
+)
 
 // table is the whole surface; a test holds it against api/openapi.yaml.
 func table() []route {
@@ -64,7 +67,7 @@ func table() []route {
 		{"GET", "/v1/subscriptions/{id}/dead-letters", []string{"after", "limit", "cause", "topic", "type", "filter"}, (*Server).listLetters},
 		{"POST", "/v1/subscriptions/{id}/redrive", nil, (*Server).redriveLetters},
 		{"POST", "/v1/subscriptions/{id}/discard", nil, (*Server).discardLetters},
-		{"POST", "/v1/messages", []string{"ack"}, (*Server).postMessage},
+		{"POST", messagesPath, []string{"ack"}, (*Server).postMessage},
 		{"GET", "/v1/tickets", []string{"state", "domain", "agent", "updated", "after", "limit"}, (*Server).listTickets},
 		{"GET", "/v1/tickets/{ticket}", []string{"after", "limit"}, (*Server).getTicket},
 		{"GET", "/v1/tickets/{ticket}/stream", []string{"cursor", "named", "agent", tokenParameter}, (*Server).ticketStream},
@@ -98,8 +101,12 @@ func (s *Server) routes() *http.ServeMux {
 	for _, rt := range table() {
 		h := s.handler(rt)
 		mux.Handle(rt.method+" "+rt.path, h)
-		if rt.method == http.MethodPost && rt.path == publishPath {
+		switch {
+		case rt.method != http.MethodPost:
+		case rt.path == publishPath:
 			s.publisher = h
+		case rt.path == messagesPath:
+			s.messenger = h
 		}
 		methods[rt.path] = append(methods[rt.path], rt.method)
 	}

@@ -90,18 +90,18 @@ type Server struct {
 	broker *broker.Broker
 	log    *slog.Logger
 	mux    *http.ServeMux
-	// publisher is the mux's handler of publishPath, for lanes.
-	publisher http.HandlerFunc
-	held      budget  // bytes of bodies and answers in memory
-	streams   streams // event streams that left net/http
-	newcomers newcomers
-	states    atomic.Int64
-	exports   atomic.Int64
-	conns     atomic.Int64
-	shared    atomic.Int64 // requests on connections of HTTP/2
-	turns     turns
-	metrics   *metrics.Metrics
-	date      dateField
+	// The mux's handlers of publishPath and messagesPath, for lanes.
+	publisher, messenger http.HandlerFunc
+	held                 budget  // bytes of bodies and answers in memory
+	streams              streams // event streams that left net/http
+	newcomers            newcomers
+	states               atomic.Int64
+	exports              atomic.Int64
+	conns                atomic.Int64
+	shared               atomic.Int64 // requests on connections of HTTP/2
+	turns                turns
+	metrics              *metrics.Metrics
+	date                 dateField
 }
 
 // New makes a server; nothing runs until Serve or ServeHTTP is called.

@@ -184,6 +184,10 @@ func (s *Server) whole(w http.ResponseWriter, status int, contentType string, bo
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
+	if len(body) <= sniffedMax { // the kernel takes it
+		_, err := w.Write(body)
+		return gone(err)
+	}
 	pw := s.paced(w)
 	_, err := pw.Write(body)
 	return gone(pw.end(err))
