@@ -38,6 +38,7 @@ type Dispatch struct {
 	head   uint64           // guarded by mu
 	space  store.Space      // guarded by mu
 	topics map[string]*view // guarded by mu
+	names  names            // of topics; guarded by mu
 	tail   tail             // guarded by mu
 	hold   hold             // guarded by mu
 	totals totals           // guarded by mu
@@ -49,7 +50,8 @@ type Dispatch struct {
 
 	tickets event.Pattern // all topics of ticket messages
 
-	sorter  sorter
+	sorters [sorterCount]sorter
+	crowd   int // crowdMax
 	readers readers
 }
 
@@ -71,6 +73,7 @@ type Options struct {
 	Topics      []store.Topic
 	TailEvents  int              // a power of two; 0: 8192
 	Metrics     *metrics.Metrics // nil: they are not read
+	Crowd       int              // how many filters that the index cannot tell apart are not a crowd yet; 0: 256
 
 	Boot           string        // 8 characters that no other run of the broker has had
 	Held           HeldLimits    // of ephemeral topics
@@ -83,6 +86,9 @@ func New(o Options) *Dispatch {
 	if o.TailEvents == 0 {
 		o.TailEvents = tailEvents
 	}
+	if o.Crowd == 0 {
+		o.Crowd = crowdMax
+	}
 	if o.Metrics == nil {
 		o.Metrics = metrics.New()
 	}
@@ -93,13 +99,17 @@ func New(o Options) *Dispatch {
 		topics: make(map[string]*view, len(o.Topics)),
 		groups: map[string]*group{}, interests: map[string]*interest{}, exact: map[string][]*interest{}, wild: map[string][]*interest{},
 	}
-	d.sorter, d.tickets = newSorter(d.head), projector.TicketTopics()
+	for n := range d.sorters {
+		d.sorters[n].open(d, n)
+	}
+	d.crowd, d.tickets = o.Crowd, projector.TicketTopics()
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
 	}
 	for i := range o.Own {
 		d.update(&o.Own[i])
 	}
+	d.names = sorted(d.topics)
 	d.tail.reset(d.head, o.TailEvents)
 	o.Metrics.Source(d.sample)
 	return d
@@ -169,6 +179,7 @@ func (d *Dispatch) update(t *store.Topic) {
 		v = &view{name: t.Name}
 		v.info.Store(t)
 		d.topics[t.Name] = v
+		d.names.put(v)
 		d.adopt(v)
 	}
 	v.info.Store(t)
@@ -247,19 +258,18 @@ func (d *Dispatch) Topics() []store.Topic {
 }
 
 // match returns the views that match, each once. It is called with mu held.
-func (d *Dispatch) match(patterns []event.Pattern) []*view {
-	if len(patterns) == 1 {
-		if name, exact := patterns[0].Exact(); exact {
-			if v := d.topics[name]; v != nil {
-				return []*view{v}
+func (d *Dispatch) match(patterns []event.Pattern) (out []*view) {
+	for n, p := range patterns {
+		if name, exact := p.Exact(); exact {
+			if v := d.topics[name]; v != nil && !matches(patterns[:n], name) {
+				out = append(out, v)
 			}
-			return nil
+			continue
 		}
-	}
-	var out []*view
-	for name, v := range d.topics {
-		if matches(patterns, name) {
-			out = append(out, v)
+		for v := range d.names.beginning(p.Beginning()) {
+			if p.Match(v.name) && !matches(patterns[:n], v.name) {
+				out = append(out, v)
+			}
 		}
 	}
 	return out

@@ -120,9 +120,15 @@ func (d *Dispatch) Release(position uint64) (shown []projector.Applied, complete
 
 // stirBeyond wakes the readers with a filter that something passed behind a position.
 func (d *Dispatch) stirBeyond(position uint64) {
-	d.sorter.mu.Lock()
-	defer d.sorter.mu.Unlock()
-	for _, sv := range d.sorter.order {
+	for n := range d.sorters {
+		d.sorters[n].stirBeyond(position)
+	}
+}
+
+func (s *sorter) stirBeyond(position uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sv := range s.order {
 		if sv.last.Load() > position {
 			sv.wake()
 		}

@@ -17,16 +17,18 @@ import (
 type interest struct {
 	key      string
 	patterns []event.Pattern
-	groups   []*group      // that want it; guarded by Dispatch.mu
-	views    []*view       // that match; replaced, never changed in place; guarded by Dispatch.mu
-	last     atomic.Uint64 // position of the last event on the topics
-	stirred  bool          // to be woken at the end of this commit; guarded by Dispatch.mu
-	seen     uint64        // events on the topics that were sorted; guarded by sorter.mu
-	counted  uint64        // position of the last of these; guarded by sorter.mu
+	groups   []*group             // that want it; guarded by Dispatch.mu
+	views    []*view              // that match; replaced, never changed in place; guarded by Dispatch.mu
+	last     atomic.Uint64        // position of the last event on the topics
+	stirred  bool                 // to be woken at the end of this commit; guarded by Dispatch.mu
+	sorted   [sorterCount]counted // by each sorter; guarded by its mu
 
 	live    atomic.Pointer[[]*view] // the ephemeral ones of views; nil: none
 	dropped atomic.Uint64           // sequence at which values were last dropped with their topic
 }
+
+// counted is how many events on the topics of an interest were sorted.
+type counted struct{ events, last uint64 } // last is a position
 
 // group is all readers of the same topics: they are woken together, and a
 // commit wakes only the groups whose topics it touched.
@@ -276,11 +278,11 @@ func (g *group) last() (last uint64) {
 	return last
 }
 
-// seen is how many events on the group's topics were sorted. It is called with
-// sorter.mu held.
-func (g *group) seen() (seen uint64) {
+// seen is how many events on the group's topics a sorter has sorted. It is called
+// with that sorter's mu held.
+func (g *group) seen(sorter int) (seen uint64) {
 	for _, i := range g.interests {
-		seen += i.seen
+		seen += i.sorted[sorter].events
 	}
 	return seen
 }

@@ -3,6 +3,8 @@
 package dispatch
 
 import (
+	"slices"
+
 	"signalbox/event"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -74,10 +76,13 @@ const lagTopicsMax = 10_000
 // Lag measures how many events of the topics lie behind a cursor.
 func (d *Dispatch) Lag(patterns []event.Pattern, cursor uint64) (lag Lag, err error) {
 	// The patterns may be held against all topics there are, so that is done before
-	// the view holds off commits.
+	// the view holds off commits. Of those that are not behind no view is taken.
 	d.mu.RLock()
 	matched := d.match(patterns)
 	d.mu.RUnlock()
+	if !slices.ContainsFunc(matched, func(v *view) bool { return v.info.Load().Last > cursor }) {
+		return lag, nil
+	}
 	var topics []store.Topic
 	snapshot := d.store.View(func() {
 		for _, v := range matched {

@@ -133,7 +133,9 @@ func (d *Dispatch) Open(spec Spec) (*Reader, error) {
 func (r *Reader) Close() {
 	r.Release()
 	r.d.readers.leave(r)
-	r.d.unsift(r.sieve)
+	if r.sieve != nil {
+		r.sieve.unsift()
+	}
 	r.d.leave(r.group)
 }
 
@@ -155,7 +157,7 @@ func (r *Reader) at(position uint64) event.Cursor {
 // nothing. Take it before the Poll that finds nothing.
 func (r *Reader) Changed() <-chan struct{} {
 	if r.sieve != nil {
-		return r.d.changes(r.sieve)
+		return r.sieve.changes()
 	}
 	return r.group.changes()
 }

@@ -40,6 +40,7 @@ type rig struct {
 	projector  *projector.Projector
 	dispatch   *dispatch.Dispatch
 	tailEvents int
+	crowd      int // 0: what it is without a test
 	held       dispatch.HeldLimits
 	now        int64 // what the log clock says
 	sequence   uint64
@@ -47,9 +48,11 @@ type rig struct {
 	events     map[uint64]projector.Applied // all that ever got a position
 }
 
-func newRig(t fataler, tailEvents int) *rig {
+func newRig(t fataler, tailEvents int) *rig { return newCrowdedRig(t, tailEvents, 0) }
+
+func newCrowdedRig(t fataler, tailEvents, crowd int) *rig {
 	t.Helper()
-	r := &rig{t: t, fs: vfs.NewMem(), tailEvents: tailEvents, now: epoch, events: map[uint64]projector.Applied{}}
+	r := &rig{t: t, fs: vfs.NewMem(), tailEvents: tailEvents, crowd: crowd, now: epoch, events: map[uint64]projector.Applied{}}
 	r.open()
 	settings := eventlog.Settings{FeatureLevel: projector.FeatureLevel, MaxDriftMillis: 500, DedupMillis: 60_000, TopicsMax: 1000, TimersPerTick: 1000, IncarnationName: incarnation}
 	r.do(&eventlog.Proposal{Kind: eventlog.KindControl, Control: eventlog.Control{Op: eventlog.OpConfigure, Settings: &settings}})
@@ -69,7 +72,7 @@ func (r *rig) open() {
 	r.dispatch = dispatch.New(dispatch.Options{
 		Store: r.store, Incarnation: incarnation, Now: func() int64 { return r.now }, DedupMillis: 60_000,
 		Space: r.projector.Space(), Topics: r.projector.Topics(), TailEvents: r.tailEvents,
-		Boot: "bootboot", MaxDriftMillis: 500, Held: r.held,
+		Boot: "bootboot", MaxDriftMillis: 500, Held: r.held, Crowd: r.crowd,
 	})
 }
 

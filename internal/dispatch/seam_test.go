@@ -48,7 +48,7 @@ type follower struct {
 
 func TestSeam(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := &seam{rig: newRig(t, 16), retired: map[uint64]bool{}, given: map[uint64]bool{}}
+		s := &seam{rig: newCrowdedRig(t, 16, rapid.SampledFrom([]int{0, 1}).Draw(t, "crowd")), retired: map[uint64]bool{}, given: map[uint64]bool{}}
 		s.do(s.put("log", event.CleanupDelete, 20_000, 0))
 		s.do(s.put("x.log", event.CleanupDelete, 1<<40, 0))
 		s.do(s.put("tasks", event.CleanupCompact, 0+1, 5_000))

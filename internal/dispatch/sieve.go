@@ -17,6 +17,7 @@ import (
 // however they spell it. It knows what of the recent events passes. All fields
 // but the first block are guarded by sorter.mu.
 type sieve struct {
+	sorter *sorter
 	key    string // in sorter.sieves
 	group  *group
 	filter *filter.Filter // of the readers
@@ -53,31 +54,61 @@ func (d *Dispatch) sift(g *group, f *filter.Filter) *sieve {
 		return nil
 	}
 	key := g.key + " " + f.Canonical() // of the group, which counts what the sieve drops
-	s := &d.sorter
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sv := s.sieves[key]
-	if sv == nil {
-		if len(s.order) == 0 { // nothing was sorted while there was none
-			s.to = d.Head().Position
-		}
-		sv = &sieve{key: key, group: g, filter: f, index: filter.On(g.patterns, f), from: s.to, asked: s.to, place: len(s.order)}
-		sv.last.Store(g.last())
-		s.sieves[key] = sv
-		s.order = append(s.order, sv)
-		s.index.Add(sv.index, sv)
-		s.sifting.Add(1)
+	crowd, few := &d.sorters[sorterCrowd], &d.sorters[sorterFew]
+	if sv := crowd.sift(key); sv != nil {
+		return sv
 	}
-	sv.readers++
+	index := filter.On(g.patterns, f)
+	few.mu.Lock()
+	defer few.mu.Unlock()
+	sv, s := few.sieves[key], few
+	switch {
+	case sv != nil:
+		sv.readers++
+		return sv
+	case few.index.Crowd(index) >= d.crowd:
+		s = crowd
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if sv = s.sieves[key]; sv != nil { // it has come meanwhile
+			sv.readers++
+			return sv
+		}
+	}
+	sv = &sieve{sorter: s, key: key, group: g, filter: f, index: index, readers: 1}
+	s.add(sv)
 	return sv
 }
 
-// unsift takes a reader from its sieve, and drops the sieve after the last.
-func (d *Dispatch) unsift(sv *sieve) {
-	if sv == nil {
-		return
+// sift returns a sieve for one more reader, if there is one.
+func (s *sorter) sift(key string) *sieve {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sv := s.sieves[key]
+	if sv != nil {
+		sv.readers++
 	}
-	s := &d.sorter
+	return sv
+}
+
+// add adds a sieve. What passes of the events that are loaded already may not be
+// found out. It is called with mu held.
+func (s *sorter) add(sv *sieve) {
+	if len(s.order) == 0 { // nothing was sorted while there was none
+		s.to = s.d.Head().Position
+		s.taken = s.to
+	}
+	sv.from, sv.asked, sv.place = s.taken, s.to, len(s.order)
+	sv.last.Store(sv.group.last())
+	s.sieves[sv.key] = sv
+	s.order = append(s.order, sv)
+	s.index.Add(sv.index, sv)
+	s.sifting.Add(1)
+}
+
+// unsift takes a reader from its sieve, and drops the sieve after the last.
+func (sv *sieve) unsift() {
+	s := sv.sorter
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if sv.readers--; sv.readers > 0 {
@@ -96,9 +127,9 @@ func (d *Dispatch) unsift(sv *sieve) {
 }
 
 // changes returns a channel that is closed when something passes.
-func (d *Dispatch) changes(sv *sieve) <-chan struct{} {
-	d.sorter.mu.Lock()
-	defer d.sorter.mu.Unlock()
+func (sv *sieve) changes() <-chan struct{} {
+	sv.sorter.mu.Lock()
+	defer sv.sorter.mu.Unlock()
 	if sv.changed == nil {
 		sv.changed = make(chan struct{})
 	}
@@ -241,9 +272,8 @@ func (r *Reader) pollSieve(limit Limit) (w Window, ok bool) {
 // what is sorted; before that it sorts a little. End is how far that goes, and the
 // counts there.
 func (r *Reader) takeHits(n int) (end hit, ok bool) {
-	d, sv := r.d, r.sieve
-	d.sortTurns()
-	s := &d.sorter
+	sv, s := r.sieve, r.sieve.sorter
+	s.turns()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sv.asked = s.to
@@ -252,7 +282,7 @@ func (r *Reader) takeHits(n int) (end hit, ok bool) {
 		return end, false
 	}
 	if r.sifted.epoch != sv.epoch || r.cursor > r.sifted.at || r.cursor < sv.from {
-		r.sifted = sifted{at: s.to, epoch: sv.epoch, seen: sv.group.seen(), failed: sv.failed}
+		r.sifted = sifted{at: s.to, epoch: sv.epoch, seen: sv.group.seen(s.n), failed: sv.failed}
 	}
 	if r.cursor < r.sifted.at {
 		return end, false
@@ -262,5 +292,5 @@ func (r *Reader) takeHits(n int) (end hit, ok bool) {
 	if first+len(r.hits) < len(sv.hits) {
 		return r.hits[len(r.hits)-1], true
 	}
-	return hit{s.to, sv.group.seen(), sv.failed}, true
+	return hit{s.to, sv.group.seen(s.n), sv.failed}, true
 }

@@ -3,23 +3,28 @@
 package dispatch
 
 import (
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"signalbox/internal/filter"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
 
-// sorter matches the events of the tail against the filters of all readers, each
+// sorter matches the events of the tail against the filters of readers, each
 // event once: an index finds the filters that it may pass, so that the work grows
 // with what passes and not with how many readers there are. It notes in the sieve
 // of each filter what passes, and wakes only those readers.
 //
 // Whoever needs to know first does it: a reader that polls, or after a commit a
-// goroutine of its own, so that no filter holds up apply.
+// goroutine of its own, so that no filter holds up apply. It is done in steps, which
+// are short, and filters are evaluated without the lock on what is known.
 type sorter struct {
+	d       *Dispatch
+	n       int         // of Dispatch.sorters
 	running atomic.Bool // a goroutine sorts, or is about to
 	sifting atomic.Int32
 	regroup atomic.Bool // all readers with a filter are to be woken
@@ -28,39 +33,66 @@ type sorter struct {
 	offers   []*held // guarded by offering
 	offered  int     // bytes of offers; guarded by offering
 
+	// turn is held by whoever sorts, for a step, and guards what is being matched.
+	turn    sync.Mutex
+	most    time.Duration // sortTime
+	eval    evaluator
+	loaded  []matching // to be matched next
+	at      int        // the first of them that is not done
+	begun   bool       // and is being searched for
+	search  filter.Search[*sieve]
+	touched []*interest // in the topics of what is loaded
+
 	mu             sync.Mutex
 	to             uint64                // sorted up to here; guarded by mu
+	taken          uint64                // loaded up to here; guarded by mu
 	index          *filter.Index[*sieve] // guarded by mu
 	sieves         map[string]*sieve     // by their group and the canonical form of the filter; guarded by mu
 	order          []*sieve              // for nudges; guarded by mu
 	next           int                   // whose turn it is in order; guarded by mu
 	due            int                   // looks that are due, in parts of lookEvery; guarded by mu
 	hits           int                   // of all sieves; guarded by mu
-	most           time.Duration         // sortTime; guarded by mu
-	eval           evaluator             // guarded by mu
-	items          []*item               // scratch; guarded by mu
-	touched        []*interest           // scratch, in the topics of items; guarded by mu
-	spans          []span                // scratch, of touched for each of items; guarded by mu
 	passed, failed []*sieve              // scratch; guarded by mu
+}
+
+// The sorters. One event may have to be held against all filters of a crowd, which
+// the index cannot tell apart by type, source, subject or topic: ten thousand times
+// data.x > N, say. Those go to a sorter of their own, so that they hold up each
+// other only.
+const (
+	sorterFew = iota
+	sorterCrowd
+	sorterCount
+)
+
+// crowdMax is how many different filters may have to be evaluated because of one
+// term. What comes beyond is of the crowd, and stays there.
+const crowdMax = 256
+
+// matching is an event that is to be matched.
+type matching struct {
+	event     *projector.Applied
+	tombstone bool
+	position  uint64 // 0: of an ephemeral topic
+	touched   span   // of sorter.touched
 }
 
 // span is the part of a list from one index to before another.
 type span struct{ from, to int }
 
 const (
-	// sortedMax is how many events are sorted at a time, between which readers
-	// get their turn, and sortTime for how long, for filters may cost much: then it
-	// ends with the next event. turnsMax is how many times a reader sorts when it
-	// polls. If that does not reach the head, it polls again, and others come in
-	// between.
+	// sortedMax is how many events are loaded at a time. A step ends with them, or
+	// after sortTime, for filters may cost much: then the next goes on, in the middle
+	// of an event if need be. turnsMax is how many steps a reader makes when it polls.
+	// If that does not reach the head, it polls again, and others come in between.
 	sortedMax = 64
 	sortTime  = 2 * time.Millisecond
 	turnsMax  = 2
 	// hitsMax bounds the events that a sieve remembers for readers who have not
-	// asked yet, and allHitsMax those of all sieves. Who comes later looks at the
-	// tail again.
+	// asked yet, and allHitsMax those of all sieves of a sorter. Who comes later looks
+	// at the tail again.
 	hitsMax    = 1024
-	allHitsMax = 1 << 20
+	allHitsMax = 1 << 19
 	// nudgeAfter is after how many events a reader is woken for which none of them
 	// passed, so that its cursor moves on; lookEvery is how many events are sorted
 	// while each sieve is looked at once for that.
@@ -68,28 +100,32 @@ const (
 	lookEvery  = 512
 )
 
-func newSorter(head uint64) sorter {
-	return sorter{to: head, most: sortTime, index: filter.NewIndex[*sieve](), sieves: map[string]*sieve{}}
+func (s *sorter) open(d *Dispatch, n int) {
+	s.d, s.n, s.most = d, n, sortTime
+	s.to, s.taken, s.index, s.sieves = d.head, d.head, filter.NewIndex[*sieve](), map[string]*sieve{}
 }
 
-// sortSoon has the sorter run, if anybody reads through a filter.
+// sortSoon has the sorters run through whose filters anybody reads.
 func (d *Dispatch) sortSoon() {
-	if d.sorter.sifting.Load() > 0 && !d.sorter.running.Swap(true) {
-		go d.sortAll()
+	for n := range d.sorters {
+		d.sorters[n].soon()
+	}
+}
+
+func (s *sorter) soon() {
+	if s.sifting.Load() > 0 && !s.running.Swap(true) {
+		go s.sortAll()
 	}
 }
 
 // sortAll sorts until there is nothing left.
-func (d *Dispatch) sortAll() {
-	s := &d.sorter
+func (s *sorter) sortAll() {
 	for {
 		s.running.Store(false) // whatever comes from here on starts it again
-		for more := true; more; {
-			s.mu.Lock()
-			more = d.sortSome()
-			s.mu.Unlock()
+		for s.takeTurn() {
+			runtime.Gosched() // a crowd may keep it busy for as long as events come
 		}
-		if head := d.Head().Position; s.sorted(head) || s.running.Swap(true) {
+		if head := s.d.Head().Position; s.sorted(head) || s.running.Swap(true) {
 			return
 		}
 	}
@@ -101,110 +137,137 @@ func (s *sorter) sorted(head uint64) bool {
 	return s.to >= head
 }
 
-// sortTurns sorts a little of what is not sorted, for a reader.
-func (d *Dispatch) sortTurns() {
-	s, head := &d.sorter, d.Head().Position
-	for more, turns := true, 0; more && turns < turnsMax; turns++ {
-		s.mu.Lock()
-		if more = s.to < head; more {
-			d.sortEvents()
-		}
-		s.mu.Unlock()
+func (s *sorter) takeTurn() (more bool) {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	return s.step()
+}
+
+// turns sorts a little of what is not sorted, for a reader.
+func (s *sorter) turns() {
+	head := s.d.Head().Position
+	for n := 0; n < turnsMax && !s.sorted(head); n++ {
+		s.takeTurn()
 	}
 }
 
-// sortSome sorts the next events, those of ephemeral topics, too, and reports
-// whether there may be more. It is called with sorter.mu held.
-func (d *Dispatch) sortSome() (more bool) {
-	s := &d.sorter
+// step matches the next events, those of ephemeral topics, too, and reports whether
+// there may be more. It is called with turn held.
+func (s *sorter) step() (more bool) {
 	if s.regroup.Swap(false) {
-		for _, sv := range s.order {
-			sv.wake()
-		}
+		s.wakeAll()
 	}
-	more = s.matchOffers()
-	return d.sortEvents() || more
-}
-
-// sortEvents sorts the next events of the log, and reports whether there may be
-// more. It is called with sorter.mu held.
-func (d *Dispatch) sortEvents() (more bool) {
-	s := &d.sorter
-	items, head := d.unsorted()
-	if items == nil {
-		s.skip(head)
-		s.eval.record.Reset()
+	if s.at == len(s.loaded) && !s.load() {
 		return false
 	}
-	began := time.Now()
-	for n, i := range items {
-		for _, t := range s.touched[s.spans[n].from:s.spans[n].to] {
-			if t.counted != i.Position { // or it stands there twice
-				t.counted = i.Position
-				t.seen++
-			}
+	for until := time.Now().Add(s.most); s.at < len(s.loaded); {
+		if e := &s.loaded[s.at]; !s.begun {
+			s.eval.fill(e.event)
+			s.mu.Lock()
+			s.index.Begin(&s.search, s.eval.record.Event(), e.tombstone)
+			s.mu.Unlock()
+			s.begun = true
 		}
-		s.eval.fill(&i.Applied)
-		s.passed, s.failed = s.index.Sort(&s.eval.machine, s.eval.record.Event(), i.Flags&store.EventTombstone != 0, s.passed[:0], s.failed[:0])
-		for _, sv := range s.failed {
-			sv.failed++
+		if !s.search.Run(&s.eval.machine, until) {
+			return true
 		}
-		for _, sv := range s.passed {
-			s.hit(sv, i.Position)
-		}
-		s.nudge(i.Position)
-		if time.Since(began) > s.most {
-			s.to = i.Position
+		s.note(&s.loaded[s.at])
+		s.at, s.begun = s.at+1, false
+		if !time.Now().Before(until) {
 			break
 		}
 	}
-	s.eval.record.Reset()
-	clear(s.items)
-	clear(s.touched)
-	clear(s.passed[:cap(s.passed)]) // or they would hold on to sieves that nobody has any more
-	clear(s.failed[:cap(s.failed)])
-	if s.hits > allHitsMax {
-		s.skip(s.to)
-	}
-	return s.to < head
+	return true
 }
 
-// unsorted returns the next events in the tail, none if there are none or some
-// have left it unsorted, and the head. Beside them it notes the interests in
-// their topics.
-func (d *Dispatch) unsorted() (items []*item, head uint64) {
-	s := &d.sorter
+// load takes the next events, and reports whether there are any. It is called with
+// turn held.
+func (s *sorter) load() bool {
+	s.eval.record.Reset() // or it would hold on to the last event
+	clear(s.loaded)
+	clear(s.touched)
+	s.loaded, s.touched, s.at = s.loaded[:0], s.touched[:0], 0
+	s.loadOffers()
+	s.loadTail()
+	return len(s.loaded) > 0
+}
+
+// loadTail takes the next events in the tail, none if there are none or some have
+// left it unsorted. Beside them it notes the interests in their topics.
+func (s *sorter) loadTail() {
+	d := s.d
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	d.mu.RLock()
-	defer d.mu.RUnlock()
-	if s.to == d.head || s.to+1 < d.tail.oldest || len(s.order) == 0 {
-		return nil, d.head
+	head := d.head
+	if s.to == head || s.to+1 < d.tail.oldest || len(s.order) == 0 {
+		d.mu.RUnlock()
+		s.skip(head)
+		return
 	}
-	s.items, s.touched, s.spans = s.items[:0], s.touched[:0], s.spans[:0]
-	for s.to < d.head && len(s.items) < sortedMax {
-		s.to++
-		i := d.tail.at(s.to)
-		if n := len(s.items); n > 0 && s.items[n-1].Topic == i.Topic {
-			s.spans = append(s.spans, s.spans[n-1])
+	defer d.mu.RUnlock()
+	for first := len(s.loaded); s.taken < head && len(s.loaded) < first+sortedMax; {
+		s.taken++
+		i := d.tail.at(s.taken)
+		at := span{len(s.touched), len(s.touched)}
+		if n := len(s.loaded); n > first && s.loaded[n-1].event.Topic == i.Topic {
+			at = s.loaded[n-1].touched
 		} else {
-			from := len(s.touched)
 			for t := range d.interested(i.Topic) {
 				s.touched = append(s.touched, t)
 			}
-			s.spans = append(s.spans, span{from, len(s.touched)})
+			at.to = len(s.touched)
 		}
-		s.items = append(s.items, i)
+		s.loaded = append(s.loaded, matching{event: &i.Applied, tombstone: i.Flags&store.EventTombstone != 0, position: i.Position, touched: at})
 	}
-	return s.items, d.head
 }
 
-// skip goes on from a position, and leaves what is before it to the readers.
+// note takes down what became of an event that was searched for.
+func (s *sorter) note(e *matching) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.passed, s.failed = s.search.Found(s.passed[:0], s.failed[:0])
+	defer func() { // or they would hold on to sieves that nobody has any more
+		clear(s.passed)
+		clear(s.failed)
+	}()
+	if e.position == 0 {
+		for _, sv := range s.passed {
+			sv.wake()
+		}
+		return
+	}
+	if e.position <= s.to { // those whom it might have concerned have gone meanwhile
+		return
+	}
+	for _, t := range s.touched[e.touched.from:e.touched.to] {
+		if c := &t.sorted[s.n]; c.last != e.position { // or it stands there twice
+			c.last = e.position
+			c.events++
+		}
+	}
+	for _, sv := range s.failed {
+		sv.failed++
+	}
+	for _, sv := range s.passed {
+		s.hit(sv, e.position)
+	}
+	s.to = e.position
+	s.nudge(e.position)
+	if s.hits > allHitsMax {
+		s.skip(s.to)
+	}
+}
+
+// skip goes on from a position, and leaves what is before it to the readers. It is
+// called with mu held.
 func (s *sorter) skip(to uint64) {
 	if s.to == to && s.hits <= allHitsMax {
 		return
 	}
-	s.to, s.hits = to, 0
+	s.to, s.taken, s.hits = to, max(s.taken, to), 0
 	for _, sv := range s.order {
-		sv.hits, sv.from = nil, to
+		sv.hits, sv.from = nil, s.taken
 		sv.last.Store(sv.group.last())
 		sv.epoch++
 		sv.wake()
@@ -220,7 +283,7 @@ func (s *sorter) hit(sv *sieve, position uint64) {
 		sv.hits = sv.hits[:half]
 	}
 	s.hits++
-	sv.hits = append(sv.hits, hit{position: position, seen: sv.group.seen(), failed: sv.failed})
+	sv.hits = append(sv.hits, hit{position: position, seen: sv.group.seen(s.n), failed: sv.failed})
 	sv.last.Store(position)
 	sv.wake()
 }
@@ -244,13 +307,18 @@ const (
 
 // offer has the readers woken whose filters events of ephemeral topics pass.
 func (d *Dispatch) offer(events []*held) {
-	s := &d.sorter
-	if s.sifting.Load() == 0 {
-		return
-	}
 	bytes := 0
 	for _, e := range events {
 		bytes += e.cost()
+	}
+	for n := range d.sorters {
+		d.sorters[n].offer(events, bytes)
+	}
+}
+
+func (s *sorter) offer(events []*held, bytes int) {
+	if s.sifting.Load() == 0 {
+		return
 	}
 	s.offering.Lock()
 	if len(s.offers)+len(events) <= offersMax && s.offered+bytes <= offersBytes {
@@ -259,34 +327,34 @@ func (d *Dispatch) offer(events []*held) {
 		s.regroup.Store(true)
 	}
 	s.offering.Unlock()
-	d.sortSoon()
+	s.soon()
 }
 
-// matchOffers matches the next events of ephemeral topics, and reports whether
-// there are more. It is called with sorter.mu held.
-func (s *sorter) matchOffers() (more bool) {
+// loadOffers takes the next events of ephemeral topics.
+func (s *sorter) loadOffers() {
 	s.offering.Lock()
+	defer s.offering.Unlock()
 	n := min(len(s.offers), sortedMax)
-	events := slices.Clone(s.offers[:n])
-	s.offers = slices.Delete(s.offers, 0, n)
-	for _, e := range events {
+	for _, e := range s.offers[:n] {
 		s.offered -= e.cost()
+		s.loaded = append(s.loaded, matching{event: &e.Applied, tombstone: e.tombstone()})
 	}
-	more = len(s.offers) > 0
-	s.offering.Unlock()
-	for _, e := range events {
-		s.eval.fill(&e.Applied)
-		s.passed = s.index.Match(&s.eval.machine, s.eval.record.Event(), e.tombstone(), s.passed[:0])
-		for _, sv := range s.passed {
-			sv.wake()
-		}
-	}
-	return more
+	s.offers = slices.Delete(s.offers, 0, n)
 }
 
 // stirAll has all readers with a filter look again. It may be called with
 // Dispatch.mu held.
 func (d *Dispatch) stirAll() {
-	d.sorter.regroup.Store(true)
+	for n := range d.sorters {
+		d.sorters[n].regroup.Store(true)
+	}
 	d.sortSoon()
+}
+
+func (s *sorter) wakeAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, sv := range s.order {
+		sv.wake()
+	}
 }

@@ -75,7 +75,7 @@ func TestReadersOfOneFilterShareItsSieve(t *testing.T) {
 	}
 	late := r.mustOpenFiltered("a", dispatch.Start{Now: true}, texts[0]) // which polls only at the end
 	defer late.Close()
-	if n := r.dispatch.Sieves(); n != 2 {
+	if n, _ := r.dispatch.Sieves(); n != 2 {
 		t.Errorf("there are %d sieves", n)
 	}
 	got := make([]int, len(texts))
@@ -130,11 +130,11 @@ func TestSortingTakesTurns(t *testing.T) {
 		r.numbered("a", n)
 	}
 	for n := uint64(1); n <= 5; n++ {
-		if to := r.dispatch.SortFor(0); to != n {
+		if to := r.dispatch.SortFor(false, 0); to != n {
 			t.Fatalf("%d steps have come to @%d", n, to)
 		}
 	}
-	if to := r.dispatch.SortFor(time.Hour); to != 10 {
+	if to := r.dispatch.SortFor(false, time.Hour); to != 10 {
 		t.Errorf("without a limit of time it comes to @%d", to)
 	}
 	if got := drain(t, reader, unlimited()); got != "0 2 4 6 8" {
@@ -214,7 +214,7 @@ func TestFiltersAreCounted(t *testing.T) {
 // do, woken by what passes only, while the writer publishes as fast as it can and
 // others come and go. Each must see each of its events once, in order.
 func TestFilteredReadersWhileWriting(t *testing.T) {
-	r := newRig(t, 256)
+	r := newCrowdedRig(t, 256, 2) // some readers are of the crowd, others are not
 	defer r.close()
 	const events, kinds = 2000, 5
 	var readers, churn sync.WaitGroup

@@ -25,6 +25,7 @@ type Index[T comparable] struct {
 	touchy  []*entry[T]          // that may select a tombstone for which none of their terms holds
 	round   uint64
 	size    int
+	search  Search[T] // of Match
 }
 
 // entry is one filter and its members.
@@ -117,57 +118,6 @@ func (x *Index[T]) Remove(f *Filter, member T) bool {
 		x.others = without(x.others, e)
 	}
 	return true
-}
-
-// Match appends to dst the members whose filters an event passes, and returns it.
-// A tombstone is treated as in [Machine.Selects].
-func (x *Index[T]) Match(m *Machine, e *cesql.Event, tombstone bool, dst []T) []T {
-	return x.match(m, e, tombstone, dst, nil)
-}
-
-// Sort is [Index.Match] that appends to failed, too, the members whose filters an
-// event does not pass and meets an error in. An error in a filter that it could
-// not pass for want of a term is not looked for.
-func (x *Index[T]) Sort(m *Machine, e *cesql.Event, tombstone bool, dst, failed []T) (passed, errors []T) {
-	passed = x.match(m, e, tombstone, dst, &failed)
-	return passed, failed
-}
-
-func (x *Index[T]) match(m *Machine, e *cesql.Event, tombstone bool, dst []T, failed *[]T) []T {
-	x.round++
-	for i := range x.tables {
-		t := &x.tables[i]
-		text := e.Lookup(t.attribute).Text()
-		if text == nil {
-			continue
-		}
-		dst = x.try(m, e, tombstone, t.equal[string(text)], dst, failed)
-		for _, l := range t.lengths {
-			if l.bytes > len(text) {
-				break
-			}
-			dst = x.try(m, e, tombstone, t.begins[string(text[:l.bytes])], dst, failed)
-		}
-	}
-	if tombstone {
-		dst = x.try(m, e, tombstone, x.touchy, dst, failed)
-	}
-	return x.try(m, e, tombstone, x.others, dst, failed)
-}
-
-func (x *Index[T]) try(m *Machine, e *cesql.Event, tombstone bool, entries []*entry[T], dst []T, failed *[]T) []T {
-	for _, n := range entries {
-		if n.round == x.round {
-			continue
-		}
-		n.round = x.round
-		if m.Selects(n.filter, e, tombstone) {
-			dst = append(dst, n.members...)
-		} else if failed != nil && m.Errors() != 0 {
-			*failed = append(*failed, n.members...)
-		}
-	}
-	return dst
 }
 
 func (x *Index[T]) table(attribute string) *table[T] {

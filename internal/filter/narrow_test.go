@@ -3,9 +3,11 @@
 package filter_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -90,8 +92,8 @@ func TestIndexOnTopics(t *testing.T) {
 	})
 }
 
-// TestSortTellsErrors of filters that an event does not pass, and of no others.
-func TestSortTellsErrors(t *testing.T) {
+// TestSearchTellsErrors of filters that an event does not pass, and of no others.
+func TestSearchTellsErrors(t *testing.T) {
 	x := filter.NewIndex[string]()
 	for name, text := range map[string]string{
 		"passes": `n > 3`, "fails": `n > 5`, "missing": `missing = 'x'`, "other type": `type = 'b' AND missing = 'x'`, "recovers": `EXISTS missing OR n = 5`,
@@ -99,9 +101,69 @@ func TestSortTellsErrors(t *testing.T) {
 		x.Add(mustText(t, text), name)
 	}
 	var m filter.Machine
-	passed, failed := x.Sort(&m, newRecord(t, required(`,"n":5`)).Event(), false, nil, nil)
+	var s filter.Search[string]
+	x.Begin(&s, newRecord(t, required(`,"n":5`)).Event(), false)
+	if !s.Run(&m, time.Now().Add(time.Hour)) {
+		t.Fatal("it does not come to an end")
+	}
+	passed, failed := s.Found(nil, nil)
 	slices.Sort(passed)
 	if strings.Join(passed, ", ") != "passes, recovers" || strings.Join(failed, ", ") != "missing" {
 		t.Errorf("passed %v, failed %v", passed, failed)
+	}
+}
+
+// TestSearchInParts: a search that has no time left evaluates a few filters at a
+// time, and finds what it would have found at once, whatever comes and goes
+// meanwhile. What came is not found, and neither is what went.
+func TestSearchInParts(t *testing.T) {
+	x := filter.NewIndex[int]()
+	add := func(n int) *filter.Filter {
+		f := mustText(t, fmt.Sprintf(`n > %d`, n))
+		x.Add(f, n)
+		return f
+	}
+	filters := make([]*filter.Filter, 100)
+	for n := range filters {
+		filters[n] = add(n)
+	}
+	var m filter.Machine
+	var s filter.Search[int]
+	x.Begin(&s, newRecord(t, required(`,"n":50`)).Event(), false)
+	parts, now := 1, time.Now()
+	for ; !s.Run(&m, now); parts++ {
+		x.Remove(filters[parts], parts)
+		add(-parts)
+	}
+	if parts < 10 || parts > 30 {
+		t.Errorf("it was done in %d parts", parts)
+	}
+	passed, _ := s.Found(nil, nil)
+	slices.Sort(passed)
+	want := []int{0}
+	for n := parts; n < 50; n++ {
+		want = append(want, n)
+	}
+	if !slices.Equal(passed, want) {
+		t.Errorf("found %v, want %v", passed, want)
+	}
+}
+
+// TestCrowd: filters that have a term of their own are in no crowd, those without one
+// are together, and an equal one comes to no other.
+func TestCrowd(t *testing.T) {
+	x := filter.NewIndex[int]()
+	for n := range 10 {
+		x.Add(mustText(t, fmt.Sprintf(`n > %d`, n)), n)
+		x.Add(mustText(t, fmt.Sprintf(`type = 'busy' AND n > %d`, n)), n)
+		x.Add(mustText(t, fmt.Sprintf(`type = 'busy' AND subject = 's%d'`, n)), n)
+	}
+	for text, want := range map[string]int{
+		`n > 99`: 10, `n > 5`: 0, `type = 'busy' AND n > 99`: 10, `type = 'quiet' AND n > 1`: 0, `subject = 's1' AND n > 1`: 1,
+		`type = 'busy' AND subject = 'other'`: 0, `type = 'quiet' OR type = 'busy'`: 10,
+	} {
+		if got := x.Crowd(mustText(t, text)); got != want {
+			t.Errorf("%s: %d others, want %d", text, got, want)
+		}
 	}
 }
