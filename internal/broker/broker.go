@@ -227,7 +227,7 @@ func start(o Options, s *store.Store, counted *metrics.Metrics) (*Broker, error)
 		disk: newDiskWatch(o.FS, o.Dir, o.MinFree, o.Logger),
 
 		cleanNow:   make(chan chan error),
-		deliveries: newDeliveries(), due: newDue(),
+		deliveries: newDeliveries(), due: newDue(), survey: survey{most: surveyedTime},
 
 		draining: make(chan struct{}), stop: make(chan struct{}), applyStopped: make(chan struct{}),
 	}

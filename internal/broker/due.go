@@ -23,6 +23,9 @@ const (
 	// offeredBytes what they take.
 	offeredMax   = 65_536
 	offeredBytes = 32 << 20
+	// termCrowd is how many webhooks under one term are a crowd. An event about which
+	// ten thousand must be asked, one by one, is no reason for others to wait.
+	termCrowd = 64
 	// sketchBits is the size of the sketch of terms, half a MiB. With 100,000
 	// webhooks one look-up in 400 goes to the store for nothing.
 	sketchBits = 1 << 22
@@ -39,8 +42,10 @@ const (
 // not in it: events find it by its terms, which are stored. All of it may be lost.
 type due struct {
 	mu      sync.Mutex
-	queued  map[uint32]bool       // in queue; guarded by mu
+	queued  map[uint32]queueing   // guarded by mu
 	queue   []uint32              // guarded by mu
+	crowd   []uint32              // those of crowds, which take turns with the others; guarded by mu
+	turn    bool                  // it is that of a crowd; guarded by mu
 	later   alarms                // one for each webhook; guarded by mu
 	at      map[uint32]*alarm     // those of later; guarded by mu
 	missed  bool                  // something did not fit, so a sweep is needed; guarded by mu
@@ -53,6 +58,15 @@ type due struct {
 	sketch [sketchBits / 64]atomic.Uint64
 	used   atomic.Bool // the sketch is not empty
 }
+
+// queueing is where a webhook is queued.
+type queueing uint8
+
+const (
+	notQueued queueing = iota
+	inCrowd
+	inQueue
+)
 
 // alarm is when a webhook is to be looked at.
 type alarm struct {
@@ -81,7 +95,7 @@ func (a *alarms) Pop() (x any) {
 }
 
 func newDue() *due {
-	return &due{queued: map[uint32]bool{}, at: map[uint32]*alarm{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
+	return &due{queued: map[uint32]queueing{}, at: map[uint32]*alarm{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
 }
 
 func token(c chan struct{}) {
@@ -95,21 +109,62 @@ func token(c chan struct{}) {
 func (d *due) add(number uint32) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.push(number)
+	d.push(number, inQueue)
 }
 
-// push is called with mu held.
-func (d *due) push(number uint32) {
-	if d.queued[number] {
+// addFound queues the webhooks that were found under one term.
+func (d *due) addFound(numbers []uint32) {
+	where := inQueue
+	if len(numbers) > termCrowd {
+		where = inCrowd
+	}
+	d.addAll(numbers, where)
+}
+
+func (d *due) addAll(numbers []uint32, where queueing) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, number := range numbers {
+		d.push(number, where)
+	}
+}
+
+// push is called with mu held. Of a crowd a webhook may come forward.
+func (d *due) push(number uint32, where queueing) {
+	if d.queued[number] >= where {
 		return
 	}
-	if len(d.queue) >= dueMax {
+	if len(d.queue)+len(d.crowd) >= dueMax {
 		d.missed = true
 		return
 	}
-	d.queued[number] = true
-	d.queue = append(d.queue, number)
+	d.queued[number] = where
+	if where == inCrowd {
+		d.crowd = append(d.crowd, number)
+	} else {
+		d.queue = append(d.queue, number)
+	}
 	token(d.wake)
+}
+
+// pop takes the next webhook: one of a crowd, and one of the others. It is called
+// with mu held.
+func (d *due) pop() (number uint32, ok bool) {
+	for len(d.crowd) > 0 && d.queued[d.crowd[0]] != inCrowd { // it has come forward
+		d.crowd = d.crowd[1:]
+	}
+	d.turn = !d.turn
+	from := &d.queue
+	if len(d.queue) == 0 || d.turn && len(d.crowd) > 0 {
+		from = &d.crowd
+	}
+	if len(*from) == 0 {
+		d.queue, d.crowd = nil, nil
+		return 0, false
+	}
+	number, *from = (*from)[0], (*from)[1:]
+	delete(d.queued, number)
+	return number, true
 }
 
 // addLater queues a webhook at a time, or earlier if something was to happen
@@ -138,15 +193,11 @@ func (d *due) next(now int64) (number uint32, ok bool, wait time.Duration) {
 	for len(d.later) > 0 && d.later[0].at <= now {
 		a := heap.Pop(&d.later).(*alarm)
 		delete(d.at, a.number)
-		d.push(a.number)
+		d.push(a.number, inQueue)
 	}
-	if len(d.queue) > 0 {
-		number = d.queue[0]
-		d.queue = d.queue[1:]
-		delete(d.queued, number)
+	if number, ok = d.pop(); ok {
 		return number, true, 0
 	}
-	d.queue = nil
 	wait = time.Second
 	if len(d.later) > 0 {
 		wait = min(wait, time.Duration(d.later[0].at-now)*time.Millisecond)
@@ -158,7 +209,7 @@ func (d *due) next(now int64) (number uint32, ok bool, wait time.Duration) {
 func (d *due) figures() (queued, later int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.queue), len(d.later)
+	return len(d.queued), len(d.later)
 }
 
 // offer takes what a commit has made durable. Without webhooks it costs nothing.
@@ -222,7 +273,7 @@ func (d *due) knows(term []byte) bool {
 
 // matchLoop finds the webhooks that new events concern.
 func (b *Broker) matchLoop() {
-	var r filter.Record
+	m := hookMatcher{b: b}
 	for {
 		select {
 		case <-b.stop:
@@ -231,13 +282,13 @@ func (b *Broker) matchLoop() {
 		}
 		for _, events := range b.due.taken() {
 			for i := range events {
-				if err := b.matchWebhooks(&r, &events[i]); err != nil {
+				if err := m.match(&events[i]); err != nil {
 					b.logger.Error("webhooks cannot be looked up, and are all looked at", "err", err)
 					b.due.miss()
 				}
 			}
 		}
-		r.Reset()
+		m.reset()
 	}
 }
 
@@ -247,17 +298,43 @@ func (d *due) miss() {
 	d.missed = true
 }
 
-func (b *Broker) matchWebhooks(r *filter.Record, e *projector.Applied) (err error) {
-	r.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
-	filter.Lookups(r, func(term []byte) {
-		if err == nil && b.due.knows(term) {
-			err = b.store.Term(term, func(number uint32) bool {
-				b.due.add(number)
-				return true
-			})
+// hookMatcher finds the webhooks that events concern.
+type hookMatcher struct {
+	b       *Broker
+	record  filter.Record
+	found   []uint32        // scratch
+	crowded map[string]bool // terms of crowds that were looked up
+}
+
+// match queues the webhooks that an event may concern. The events that are taken
+// together are stored already when the first of them is looked up: who is queued for
+// one of them reads them all, so a crowd is queued once.
+func (m *hookMatcher) match(e *projector.Applied) (err error) {
+	m.record.Fill(filter.Delivered{Topic: e.Topic, Position: e.Position, HLC: e.HLC, Superseded: e.Flags&store.EventSuperseded != 0}, e.Members)
+	filter.Lookups(&m.record, func(term []byte) {
+		if err != nil || !m.b.due.knows(term) || m.crowded[string(term)] {
+			return
 		}
+		m.found = m.found[:0]
+		err = m.b.store.Term(term, func(number uint32) bool {
+			m.found = append(m.found, number)
+			return true
+		})
+		if len(m.found) > termCrowd {
+			if m.crowded == nil {
+				m.crowded = map[string]bool{}
+			}
+			m.crowded[string(term)] = true
+		}
+		m.b.due.addFound(m.found)
 	})
 	return err
+}
+
+// reset begins with other events.
+func (m *hookMatcher) reset() {
+	m.record.Reset()
+	m.crowded = nil
 }
 
 // sweepLoop finds the webhooks that events did not find: at the start, when
@@ -289,7 +366,8 @@ func (b *Broker) sweepLoop() {
 
 // sweep queues the webhooks that have events to be delivered again, or are at
 // least so many positions behind the head. It takes them a page at a time and
-// waits while there are enough to do.
+// waits while there are enough to do. Whoever an event finds meanwhile does not wait
+// for them.
 func (b *Broker) sweep(behind uint64) {
 	after, more := uint32(0), true
 	for more {
@@ -298,16 +376,16 @@ func (b *Broker) sweep(behind uint64) {
 		}
 		head := b.dispatch.Head().Position
 		more = false
-		count := 0
+		var found []uint32
 		err := b.store.WebhookStates(after, func(number uint32, s store.SubscriptionState) bool {
 			after = number
 			if !s.Paused && !s.Disabled && (s.Outstanding > 0 || s.Cursor+behind < head) {
-				b.due.add(number)
-				count++
+				found = append(found, number)
 			}
-			more = count == sweepPage
+			more = len(found) == sweepPage
 			return !more
 		})
+		b.due.addAll(found, inCrowd)
 		if err != nil {
 			b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
 			b.due.miss()

@@ -44,6 +44,50 @@ func TestOneAlarmForEachWebhook(t *testing.T) {
 	}
 }
 
+// TestACrowdOfWebhooksTakesTurns: of very many that were found by one term each comes
+// once, every second time, and who is found otherwise does not wait for them.
+func TestACrowdOfWebhooksTakesTurns(t *testing.T) {
+	d := broker.NewDue()
+	var crowd []uint32
+	for n := range uint32(1000) {
+		crowd = append(crowd, n)
+	}
+	for range 3 {
+		d.AddFound(crowd...)
+	}
+	for n := uint32(2000); n < 2010; n++ {
+		d.AddFound(n)
+	}
+	d.Add(999) // comes forward
+	if queued, _ := d.Figures(); queued != 1010 {
+		t.Errorf("%d are queued", queued)
+	}
+	var order []uint32
+	for {
+		n, ok := d.Next(0)
+		if !ok {
+			break
+		}
+		order = append(order, n)
+	}
+	if len(order) != 1010 {
+		t.Errorf("%d come", len(order))
+	}
+	for _, n := range []uint32{2000, 2009, 999, 0, 10} {
+		if at := slices.Index(order, n); at < 0 || at > 25 {
+			t.Errorf("%d comes as the %dth", n, at)
+		}
+	}
+	slices.Sort(order)
+	if len(slices.Compact(order)) != 1010 {
+		t.Error("some come twice")
+	}
+	d.AddFound(crowd...)
+	if n, ok := d.Next(0); !ok || n != 0 {
+		t.Errorf("then %d comes, %t", n, ok)
+	}
+}
+
 // TestDueIsBounded: of more webhooks, alarms and events than fit the broker knows
 // that it has missed some.
 func TestDueIsBounded(t *testing.T) {
@@ -106,6 +150,29 @@ func (x *box) woken() (numbers []uint32) {
 			return slices.Compact(numbers)
 		}
 		numbers = append(numbers, number)
+	}
+}
+
+// TestEventsFindTheirWebhooks, those that are found by a term of their own and those
+// of a crowd, and no others.
+func TestEventsFindTheirWebhooks(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	for i := range 80 {
+		x.hook([]string{"busy", "busy", "busy", "busy", "quiet"}[i%5])
+	}
+	x.hook("other")
+	x.woken()
+	x.mustSend("busy", x.draft("", "", nil), x.draft("", "", nil))
+	if got := x.woken(); len(got) != 64 {
+		t.Errorf("%d are found of 64", len(got))
+	}
+	x.hook("busy")
+	x.woken()
+	x.mustSend("busy", x.draft("", "", nil))
+	x.mustSend("other", x.draft("", "", nil))
+	if got := x.woken(); len(got) != 66 || !slices.Contains(got, 81) || !slices.Contains(got, 82) {
+		t.Errorf("%v are found", got)
 	}
 }
 

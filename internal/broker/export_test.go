@@ -49,14 +49,18 @@ func (b *Broker) Clean() error {
 	return c.clean()
 }
 
+// SurveyFor sets for how long a pass of the cleaner measures lags.
+func (b *Broker) SurveyFor(most time.Duration) { b.survey.most = most }
+
 // Due is what knows which webhooks have something to deliver.
 type Due struct{ *due }
 
 // NewDue makes one.
 func NewDue() Due { return Due{newDue()} }
 
-// Add, AddLater, Next, Offer, Note and Figures are its methods.
+// Add, AddFound, AddLater, Next, Offer, Note and Figures are its methods.
 func (d Due) Add(number uint32)                       { d.add(number) }
+func (d Due) AddFound(numbers ...uint32)              { d.addFound(numbers) }
 func (d Due) AddLater(number uint32, at int64)        { d.addLater(number, at) }
 func (d Due) Next(now int64) (number uint32, ok bool) { number, ok, _ = d.next(now); return number, ok }
 func (d Due) Offer(events []projector.Applied)        { d.offer(events) }

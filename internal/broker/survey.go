@@ -5,6 +5,7 @@ package broker
 import (
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
@@ -17,13 +18,10 @@ const (
 	// surveyed is how many subscriptions one pass of the cleaner looks at. A hundred
 	// thousand take some minutes, and a pass as long as that of a few thousand.
 	surveyed = 5000
-	// surveyedSets bounds the different sets of topics that are kept until they are
-	// measured, and surveyedAtOnce how many of them one pass measures.
-	surveyedSets   = 1000
-	surveyedAtOnce = 200
-	// surveyedTopics bounds the topics that one pass holds against the patterns of
-	// subscriptions: with many topics it measures fewer sets, and one at least.
-	surveyedTopics = 200_000
+	// surveyedTime is how long one pass measures how far behind they are. What it
+	// does not come to, the next one does; then no more are looked at until all are
+	// measured.
+	surveyedTime = 200 * time.Millisecond
 )
 
 // survey is what was found out of all subscriptions. It goes round over them a part
@@ -39,6 +37,7 @@ type survey struct {
 	ended   bool                    // all have been looked at
 	sets    map[string]*surveyedSet // that are to be measured, by their patterns
 	so      surveyFound             // far in this round
+	most    time.Duration           // surveyedTime
 }
 
 // surveyFound is what a round has found.
@@ -70,7 +69,7 @@ func (s *survey) hold(topic uint32, held bool) {
 
 // look goes on with the round over all subscriptions.
 func (s *survey) look(b *Broker) error {
-	if !s.ended && len(s.sets) < surveyedSets {
+	if !s.ended && len(s.sets) == 0 {
 		if err := s.next(b); err != nil {
 			return err
 		}
@@ -97,7 +96,7 @@ func (s *survey) next(b *Broker) error {
 	n, now := 0, b.clock.Millis()
 	s.ended = true
 	return view.Subscriptions(s.after, func(number uint32, c store.SubscriptionConfig) (bool, error) {
-		if n++; n > surveyed || len(s.sets) >= surveyedSets {
+		if n++; n > surveyed {
 			s.ended = false
 			return false, nil
 		}
@@ -132,11 +131,8 @@ func (f *surveyFound) count(state *store.SubscriptionState, now int64) {
 
 // measure finds out how far behind the next sets are.
 func (s *survey) measure(b *Broker) error {
-	most := min(surveyedAtOnce, 1+surveyedTopics/(1+b.dispatch.TopicCount()))
+	began := time.Now()
 	for key, set := range s.sets {
-		if most--; most < 0 {
-			break
-		}
 		delete(s.sets, key)
 		lag, err := b.dispatch.Lag(set.patterns, set.cursor)
 		if err != nil {
@@ -145,6 +141,9 @@ func (s *survey) measure(b *Broker) error {
 		s.so.lagEvents = max(s.so.lagEvents, lag.Events)
 		if lag.Oldest > 0 {
 			s.so.lagMillis = max(s.so.lagMillis, uint64(max(0, b.clock.Millis()-lag.Oldest)))
+		}
+		if time.Since(began) >= s.most { // one at least was measured
+			break
 		}
 	}
 	return nil
