@@ -135,7 +135,7 @@ type letterFlags struct {
 }
 
 func (f *letterFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.filter.Cause, "cause", "", "only those with this `cause`: attempts, rejected or quarantined")
+	cmd.Flags().StringVar(&f.filter.Cause, "cause", "", "only those with this `cause`: attempts, rejected, quarantined or undelivered")
 	cmd.Flags().StringVar(&f.filter.Topic, "topic", "", "only those from this `topic` or pattern")
 	cmd.Flags().StringVar(&f.filter.Type, "type", "", "only events of this `type`")
 	cmd.Flags().StringVar(&f.filter.Filter, "filter", "", "only events that pass this `expression` in CESQL")

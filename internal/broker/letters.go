@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -219,24 +220,26 @@ func (f *LetterFilter) event(t *letterTrial, json []byte) bool {
 	return t.machine.Match(f.Filter, t.record.Event())
 }
 
-func (f *LetterFilter) match(position uint64, l *store.Letter) bool {
-	if len(f.Positions) > 0 && !containsPosition(f.Positions, position) || f.Cause != "" && f.Cause != l.Cause {
-		return false
+// causes are those that a dead letter may have.
+var causes = []string{projector.CauseAttempts, projector.CauseRejected, projector.CauseQuarantined, projector.CauseUndelivered}
+
+// check refuses what selects nothing because it is misspelt, and returns the pattern
+// of the topics.
+func (f *LetterFilter) check() (topics event.Pattern, err error) {
+	if f.Cause != "" && !slices.Contains(causes, f.Cause) {
+		return topics, event.Errorf(event.CodeParameterInvalid, "There is no cause %.40q; there are %s.", f.Cause, strings.Join(causes, ", ")).With("cause")
 	}
 	if f.Topic == "" {
-		return true
+		return topics, nil
 	}
-	p, err := event.ParsePattern(f.Topic)
-	return err == nil && p.Match(l.Topic)
+	if topics, err = event.ParsePattern(f.Topic); err != nil {
+		return topics, event.AsError(err).With("topic")
+	}
+	return topics, nil
 }
 
-func containsPosition(list []uint64, position uint64) bool {
-	for _, p := range list {
-		if p == position {
-			return true
-		}
-	}
-	return false
+func (f *LetterFilter) match(topics event.Pattern, position uint64, l *store.Letter) bool {
+	return (len(f.Positions) == 0 || slices.Contains(f.Positions, position)) && (f.Cause == "" || f.Cause == l.Cause) && (f.Topic == "" || topics.Match(l.Topic))
 }
 
 // LetterMax bounds the dead letters of one request.
@@ -260,6 +263,10 @@ func (b *Broker) Letters(p identity.Principal, id string, f LetterFilter, after 
 	if !ok {
 		return nil, 0, unknownSubscription(id)
 	}
+	topics, err := f.check()
+	if err != nil {
+		return nil, 0, err
+	}
 	limit = min(max(limit, 1), LetterMax)
 	scanned, last := 0, after
 	var t letterTrial
@@ -270,7 +277,7 @@ func (b *Broker) Letters(p identity.Principal, id string, f LetterFilter, after 
 		}
 		scanned++
 		last = position
-		if !f.match(position, &row) {
+		if !f.match(topics, position, &row) {
 			return true, nil
 		}
 		l, ok, err := b.letter(id, position, &row, state.Epoch)

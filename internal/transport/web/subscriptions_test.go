@@ -238,6 +238,11 @@ func TestDeadLettersKeepTheEvent(t *testing.T) {
 	eq(t, "those that pass a filter", filtered("INT(id) > 1 AND topic = 'a'"), 1)
 	eq(t, "those that pass none", filtered("missing = 'x'"), 0)
 	d.get("/v1/subscriptions/"+id+"/dead-letters?filter=x+LIKE+1").refused(t, 400, "filter_invalid")
+	// What is misspelt would select nothing, and look as if there were none.
+	d.get("/v1/subscriptions/"+id+"/dead-letters?cause=atempts").refused(t, 400, "parameter_invalid")
+	d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"cause":"atempts"}`).refused(t, 400, "parameter_invalid")
+	d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"topic":"a..b"}`).refused(t, 400, "topic_invalid")
+	d.call("POST", "/v1/subscriptions/"+id+"/discard", `{"topic":"a.>.b","reason":"x"}`).refused(t, 400, "topic_invalid")
 	d.call("POST", "/v1/subscriptions/"+id+"/redrive", `{"filter":"x LIKE 1"}`).refused(t, 400, "filter_invalid")
 	stored := d.get("/v1/topics/$dlq."+id+"/events").want(t, 200).list(t)
 	eq(t, "id", stored[0]["id"], any("1"))
