@@ -407,6 +407,43 @@ func TestStreamEndsWithItsToken(t *testing.T) {
 	}
 }
 
+// TestSocketGoesOnWithAnotherToken: any client does, of either subprotocol, with the
+// cursor that it was told at the end; nothing is lost in between, or comes twice.
+func TestSocketGoesOnWithAnotherToken(t *testing.T) {
+	d, ids := entitled(t)
+	ask := func(slice string) string {
+		m := envelope(t, "orch", ticket.TypePlanRequest, "network", ids["bus.main.ticket.orchestrator"], strings.Replace(planRequestPayload, "s1", slice, 1))
+		d.message(m).want(t, 200)
+		return m.Header().ID
+	}
+	path := "/v1/topics/bus.main.plan.network/events?access_token="
+	want, got, cursor := []string{ids["bus.main.plan.network"]}, []string{}, ""
+	for i, subprotocol := range []string{"cloudevents.json", v1} {
+		over := time.Now().Add(-27 * time.Second) // the clocks may differ by thirty
+		token := ticket.Token{Agent: "net", Space: "main", Issued: over.Add(-time.Minute), Expires: over}.Sign(agentKey("net"))
+		p := d.dial(path+token+cursor, subprotocol)
+		caught, _ := p.untilSync()
+		got = append(got, caught...)
+		want = append(want, ask(fmt.Sprint("live", i)))
+		if m := p.next(); subprotocol == v1 {
+			got = append(got, m.id())
+		} else {
+			got = append(got, m.ID)
+		}
+		e := p.closed()
+		at, ok := strings.CutPrefix(e.Reason, "token_invalid: resume from ")
+		if !ok {
+			t.Fatalf("it ended with %d %q", e.Code, e.Reason)
+		}
+		cursor = "&cursor=" + at
+		want = append(want, ask(fmt.Sprint("between", i)))
+	}
+	last, _ := d.dial(path+strings.TrimPrefix(as("net")[0], "Authorization: Bearer ")+cursor, v1).untilSync()
+	if got = append(got, last...); !slices.Equal(got, want) {
+		t.Errorf("it got %v, want %v", got, want)
+	}
+}
+
 // TestNothingChangesWithoutAgents: who has no use for tickets meets no tokens, and
 // what a proxy may send is passed over.
 func TestNothingChangesWithoutAgents(t *testing.T) {
