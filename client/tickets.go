@@ -99,16 +99,22 @@ type TicketSlice struct {
 	State    string `json:"state"`
 	Tier     *int   `json:"tier"`
 	Hash     string `json:"slice_hash,omitempty"`
+	Proposal string `json:"proposal,omitempty"` // ids of messages, as Execute and RollbackExecute
 	Execute  string `json:"execute,omitempty"`
 	Rollback string `json:"rollback,omitempty"` // the state of its rollback
 	Verified string `json:"verified,omitempty"`
+
+	RollbackExecute string `json:"rollback_execute,omitempty"`
 }
 
 // TicketApproval is a request for approval.
 type TicketApproval struct {
 	ID        string        `json:"request_id"`
 	Kind      string        `json:"kind"`
-	Approvers int           `json:"approvers_required"`
+	PlanHash  string        `json:"plan_hash,omitempty"`
+	Target    string        `json:"target,omitempty"`
+	Options   []string      `json:"options,omitempty"`
+	Approvers int           `json:"approvers_required"` // by the rules of the broker, whatever was asked for
 	Expires   time.Time     `json:"expires_at"`
 	Denied    string        `json:"denied_by,omitempty"`
 	Grants    []TicketGrant `json:"grants"`
@@ -118,6 +124,7 @@ type TicketApproval struct {
 type TicketGrant struct {
 	ID       string    `json:"id"`
 	Approver string    `json:"approver"`
+	Choice   string    `json:"choice,omitempty"`
 	Expires  time.Time `json:"expires_at"`
 	Bound    string    `json:"bound_by,omitempty"`
 }
@@ -145,16 +152,37 @@ type TicketMessage struct {
 
 // Ticket returns a ticket with all of its messages that the caller may read.
 func (c *Client) Ticket(ctx context.Context, id string) (Ticket, error) {
-	var t Ticket
-	base := c.base + "/v1/tickets/" + url.PathEscape(id)
-	_, _, err := c.do(ctx, call{method: http.MethodGet, url: base}, &t)
+	return c.TicketAfter(ctx, id, event.Cursor{})
+}
+
+// TicketAfter is Ticket with those messages only that came after a cursor. All else that it says is as of then, or
+// later.
+func (c *Client) TicketAfter(ctx context.Context, id string, after event.Cursor) (Ticket, error) {
+	t, err := c.ticketPage(ctx, id, after)
 	for err == nil && t.Next != (event.Cursor{}) {
 		var more Ticket
-		if _, _, err = c.do(ctx, call{method: http.MethodGet, url: base + "?after=" + url.QueryEscape(t.Next.String())}, &more); err == nil {
-			t.Messages, t.Next = append(t.Messages, more.Messages...), more.Next
+		if more, err = c.ticketPage(ctx, id, t.Next); err == nil {
+			more.Messages = append(t.Messages, more.Messages...)
+			t = more
 		}
 	}
 	return t, err
+}
+
+func (c *Client) ticketPage(ctx context.Context, id string, after event.Cursor) (t Ticket, err error) {
+	at := c.base + "/v1/tickets/" + url.PathEscape(id)
+	if after != (event.Cursor{}) {
+		at += "?after=" + url.QueryEscape(after.String())
+	}
+	_, _, err = c.do(ctx, call{method: http.MethodGet, url: at}, &t)
+	return t, err
+}
+
+// Verbs returns the catalogue of verbs that is in force, as package ticket reads it.
+func (c *Client) Verbs(ctx context.Context) (json.RawMessage, error) {
+	var text json.RawMessage
+	_, _, err := c.do(ctx, call{method: http.MethodGet, url: c.base + "/v1/verbs"}, &text)
+	return text, err
 }
 
 // FollowTicket follows the messages of a ticket that the caller may read, from the first one on or from a cursor, as

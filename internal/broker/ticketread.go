@@ -171,7 +171,8 @@ type TicketMessage struct {
 }
 
 // ReadTicket returns a ticket and up to limit of those messages after a position that
-// may be read. It fails with code ticket_unknown, also for whoever may not see it.
+// may be read and, where messages are held until they are outside, are there. It fails
+// with code ticket_unknown, also for whoever may not see it.
 func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limit int) (t TicketView, err error) {
 	view := b.store.View(func() {})
 	defer view.Close()
@@ -196,6 +197,9 @@ func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limi
 		if r.topic(row.Topic) != nil {
 			return true, nil
 		}
+		if !b.dispatch.Shown(row.Topic, position) {
+			return false, nil // nobody is given it before it is outside
+		}
 		if len(t.Messages) == limit || size >= ticketPageBytes {
 			t.Next = t.Messages[len(t.Messages)-1].Cursor
 			return false, nil
@@ -208,7 +212,19 @@ func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limi
 		t.Messages = append(t.Messages, m)
 		return true, err
 	})
+	if err == nil && len(t.Messages) > 0 {
+		b.gave(as, t.Messages)
+	}
 	return t, err
+}
+
+// gave notes in the audit trail who was given messages of a ticket.
+func (b *Broker) gave(to identity.Principal, messages []TicketMessage) {
+	w := &dispatch.Window{Cursor: messages[len(messages)-1].Cursor}
+	for i := range messages {
+		w.Deliveries = append(w.Deliveries, dispatch.Delivery{Position: messages[i].Cursor.Position, Message: true})
+	}
+	b.Recipient(to, "ticket", []event.Pattern{messageTopics}, false).Given(w)
 }
 
 // reachTicket returns what somebody may read, with code ticket_unknown if that is

@@ -90,6 +90,20 @@ func (s *Server) listAgents(w http.ResponseWriter, r *http.Request, q url.Values
 	return s.json(w, http.StatusOK, d)
 }
 
+// getVerbs answers with the catalogue of verbs in force, as it was activated: whoever
+// makes a plan computes its tier from these bytes.
+func (s *Server) getVerbs(w http.ResponseWriter, _ *http.Request, _ url.Values) error {
+	text, err := s.broker.Verbs()
+	if err == nil && text == "" {
+		err = event.Errorf(event.CodeNotFound, "The space has no catalogue of verbs.")
+	}
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return s.whole(w, http.StatusOK, "application/json", []byte(text))
+}
+
 func (s *Server) getAgent(w http.ResponseWriter, r *http.Request, _ url.Values) error {
 	registry, a, err := s.broker.Agent(r.PathValue("agent"))
 	if err != nil {

@@ -71,6 +71,7 @@ func table() []route {
 		{"GET", "/v1/tickets", []string{"state", "domain", "agent", "updated", "after", "limit"}, (*Server).listTickets},
 		{"GET", "/v1/tickets/{ticket}", []string{"after", "limit"}, (*Server).getTicket},
 		{"GET", "/v1/tickets/{ticket}/stream", []string{"cursor", "named", "agent", tokenParameter}, (*Server).ticketStream},
+		{"GET", "/v1/verbs", nil, (*Server).getVerbs},
 		{"GET", "/v1/agents", []string{"after", "limit"}, (*Server).listAgents},
 		{"POST", "/v1/agents", nil, (*Server).changeAgents},
 		{"GET", "/v1/agents/{agent}", nil, (*Server).getAgent},

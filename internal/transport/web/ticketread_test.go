@@ -3,6 +3,7 @@
 package web_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/api"
 	"signalbox/ticket"
 )
 
@@ -232,4 +234,17 @@ func TestAgentsAreListedInParts(t *testing.T) {
 		}
 	}
 	sameList(t, "the agents", names, []string{"alice", "bus", "desk", "net", "orch"})
+}
+
+// TestVerbsInForceAreRead as they were activated; a space without any says so.
+func TestVerbsInForceAreRead(t *testing.T) {
+	d := openDoor(t, founded)
+	a := d.get("/v1/verbs").want(t, 200)
+	if !bytes.Equal(a.body, api.Verbs) {
+		t.Errorf("the catalogue is %.80s", a.body)
+	}
+	if c, err := ticket.ParseCatalogue(a.body); err != nil || c.Version == "" {
+		t.Errorf("it is of version %v, %v", c, err)
+	}
+	openDoor(t).get("/v1/verbs").refused(t, 404, "not_found")
 }

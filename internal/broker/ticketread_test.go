@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package broker_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"signalbox/event"
+	"signalbox/internal/broker"
+	"signalbox/internal/identity"
+	"signalbox/ticket"
+)
+
+// TestReadingATicketIsADelivery: its messages are not given to anybody before they are
+// outside, and who was given them is in the trail.
+func TestReadingATicketIsADelivery(t *testing.T) {
+	place := placesOutside(t)["url"]
+	r := newRig(t, vfs.NewMem(), func(o *broker.Options) { founding(o); place.set(o); o.ReadEntryEvery = 10 * time.Millisecond })
+	defer func() { r.close() }()
+	registered(r)
+	desk := ticket.Change{
+		Space: "main", Revision: 3, At: time.Now().UTC(), Op: ticket.ChangeAdd, Agent: "desk", Roles: []string{ticket.RoleIntake}, Key: ticket.EncodeKey(publicOf(4)),
+	}
+	signed, err := desk.Sign(seeded(1))
+	if err == nil {
+		_, _, err = r.b.ChangeAgents(context.Background(), anonymous(), signed.Bytes())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := ticket.Draft{
+		Header:  ticket.Header{Type: ticket.TypeOpen, TicketID: "INC-1", TraceID: "trace-1", From: "desk", To: ticket.RoleOrchestrator},
+		Payload: []byte(`{"op":"open","source_ref":"desk:1","title":"Slow","body_ref":"desk:1","requester":"u1","priority":2}`),
+	}.Sign(seeded(4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.down()
+	receipt := make(chan error, 1)
+	go func() {
+		_, err := r.b.PostMessage(context.Background(), identity.Anonymous(), m.Bytes())
+		receipt <- err
+	}()
+	waitFor(t, "the message is held", func() bool { return r.b.External().Messages == 1 })
+	read := func() broker.TicketView {
+		view, err := r.b.ReadTicket(identity.Named("aud"), "INC-1", 0, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return view
+	}
+	if held := read(); len(held.Messages) != 0 || held.Next != (event.Cursor{}) || held.State != ticket.StateOpen {
+		t.Errorf("while it is held the ticket is %s with %d messages", held.State, len(held.Messages))
+	}
+	place.up()
+	if err := <-receipt; err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "it is shown", func() bool { return len(read().Messages) == 1 })
+	waitFor(t, "the trail says who was given it", func() bool {
+		for _, e := range readEntries(t, r.b) {
+			if e["door"] == "ticket" && e["handed"] == "1" {
+				return true
+			}
+		}
+		return false
+	})
+}
