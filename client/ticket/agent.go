@@ -3,6 +3,7 @@
 package ticketclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"errors"
@@ -89,6 +90,9 @@ func OpenAgent(ctx context.Context, c *client.Client, o AgentOptions) (*Agent, e
 	if o.OnError == nil {
 		o.OnError = func(error) {}
 	}
+	if _, err := ticket.ParseRange(cmp.Or(o.Accepts, accepts)); err != nil {
+		return nil, err
+	}
 	b, err := openBook(ctx, o.Store)
 	if err != nil {
 		return nil, err
@@ -162,7 +166,8 @@ func (a *Agent) subscribe(ctx context.Context) (string, error) {
 // take takes one message. It is acknowledged when take returns nil: a request for a
 // plan once its answer is stored and sent, an execute once it is stored. For
 // acknowledged is what the protocol calls delivered, and the work may take longer
-// than the time in which it has to be.
+// than the time in which it has to be. Nothing is done before the broker has it as
+// delivered, see [Agent.delivered].
 func (a *Agent) take(ctx, life context.Context, h client.Handed) error {
 	m, err := DecodeMessage(h.Event.Data())
 	if err != nil {
@@ -175,7 +180,7 @@ func (a *Agent) take(ctx, life context.Context, h client.Handed) error {
 	case ticket.TypePlanRequest:
 		return a.plan(ctx, m)
 	case ticket.TypeExecute:
-		return a.begin(ctx, life, m)
+		return a.begin(ctx, life, m, h.Token)
 	}
 	return nil // the subscription asks for no other
 }
@@ -252,7 +257,7 @@ func (a *Agent) answer(ctx context.Context, m *Message, d ticket.Draft) error {
 // send says what is stored, unless that was done. What the broker refuses for good
 // is not said again.
 func (a *Agent) send(ctx context.Context, j *job) error {
-	if j.sent {
+	if j.over {
 		return nil
 	}
 	if _, err := a.sender.Resend(ctx, j.answer); err != nil {
@@ -261,5 +266,5 @@ func (a *Agent) send(ctx context.Context, j *job) error {
 		}
 		a.o.OnError(fmt.Errorf("the broker refuses the answer to %s: %w", j.id, err))
 	}
-	return a.book.sent(context.WithoutCancel(ctx), j.id)
+	return a.book.over(context.WithoutCancel(ctx), j.id)
 }

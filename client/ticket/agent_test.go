@@ -5,10 +5,17 @@ package ticketclient_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/tickettest"
 	"signalbox/ticket"
@@ -17,9 +24,15 @@ import (
 // approve brings a ticket of tier 1 to where it may be executed, and has it executed.
 func (s *space) approve(id string) (execute ticket.Header, payload *ticketclient.Execute) {
 	s.t.Helper()
+	return s.approveBy(id, func() time.Time { return time.Time{} })
+}
+
+// approveBy is approve with an execute that is to be delivered by a time.
+func (s *space) approveBy(id string, deliverBy func() time.Time) (execute ticket.Header, payload *ticketclient.Execute) {
+	s.t.Helper()
 	open := s.open(id)
 	s.ask(open, "network")
-	p := s.said("net", ticket.TypeProposal, 1)
+	p := s.saidOf(id, "net", ticket.TypeProposal)
 	proposal := p.Payload.(*ticketclient.Proposal)
 	plan := ticket.Plan{TicketID: id, PlanID: "p1", Revision: 1, Tier: 1, PolicyVersion: "1.0.0", Slices: []ticket.PlanSlice{{ID: "s1", Hash: proposal.SliceHash}}}
 	hash, err := plan.Hash()
@@ -35,10 +48,10 @@ func (s *space) approve(id string) (execute ticket.Header, payload *ticketclient
 	s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeState, "intake", "", &ticketclient.State{From: "PLANNED", To: "APPROVED", ReasonCode: "tier_low", Cause: []string{planned}, Tier: &tier}))
 	payload = &ticketclient.Execute{
 		PlanID: "p1", PlanHash: hash, SliceID: "s1", Mode: ticketclient.ModeApply, Steps: proposal.Freeze().Steps,
-		LeaseID: "l1", LeaseScope: ticketclient.LeaseScope{Plan: "p1", Target: "fw/1"},
+		LeaseID: "l1", LeaseScope: ticketclient.LeaseScope{Plan: "p1", Target: "fw/1"}, DeliverBy: deliverBy(),
 	}
 	execute = p.Header
-	execute.ID = s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeExecute, "network", "do-s1", payload))
+	execute.ID = s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeExecute, "network", "do-"+id, payload))
 	return execute, payload
 }
 
@@ -56,6 +69,9 @@ func TestAgentAnswersForItself(t *testing.T) {
 	beat := s.said("net", ticket.TypeHeartbeat, 2).Payload.(*ticketclient.Heartbeat)
 	if beat.Seq != 2 || !slices.Equal(beat.Domains, []string{"network"}) {
 		t.Errorf("a heartbeat is %+v", beat)
+	}
+	if reads, err := ticket.ParseRange(beat.Accepts); err != nil || !reads.Reads(ticket.SchemaVersion()) {
+		t.Errorf("it says that it reads %q, and not what it says itself, %s: %v", beat.Accepts, ticket.SchemaVersion(), err)
 	}
 }
 
@@ -94,7 +110,7 @@ func TestAgentActsOnce(t *testing.T) {
 	// The same request under another id has the stored result, and never comes.
 	m, err := ticketclient.NewSender(s.c, "orch", tickettest.Key("orch")).Sign(ticketclient.Answer(&ticket.Header{
 		ID: execute.CausationID, TicketID: execute.TicketID, TraceID: execute.TraceID,
-	}, ticket.TypeExecute, "network", "do-s1", payload))
+	}, ticket.TypeExecute, "network", "do-INC-1", payload))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,5 +167,111 @@ func TestStepsStopAtTheFirstThatFails(t *testing.T) {
 		if err != nil || r.Outcome != c.outcome || len(r.Steps) != c.steps || len(r.Changed) != c.changed || r.Verification.Passed != (c.fails == 0) {
 			t.Errorf("%s with a failure at %d: %+v, %v", c.mode, c.fails, r, err)
 		}
+	}
+}
+
+// TestAgentDoesNothingThatIsNotDelivered: an execute whose acknowledgement does not
+// arrive is dead for everybody else, and so for the agent; one whose acknowledgement
+// has arrived is carried out, though nobody has told the agent so.
+func TestAgentDoesNothingThatIsNotDelivered(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		arrives bool
+		says    string
+	}{{"it is lost", false, ticket.TypeEscalation}, {"its answer is lost", true, ticket.TypeResult}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t)
+			broker, err := url.Parse(s.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			proxy := httputil.NewSingleHostReverseProxy(broker)
+			var executed atomic.Bool
+			between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if !executed.Load() || !strings.HasSuffix(r.URL.Path, "/ack") {
+					proxy.ServeHTTP(w, r)
+					return
+				}
+				if c.arrives {
+					proxy.ServeHTTP(httptest.NewRecorder(), r)
+				}
+				w.WriteHeader(http.StatusBadGateway)
+			}))
+			defer between.Close()
+			lossy, err := client.New(between.URL)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var acts atomic.Int32
+			dropped := make(chan struct{}, 1)
+			a := (&space{t: t, c: lossy, url: s.url}).work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+				o.Execute = func(context.Context, *ticketclient.Execution) (*ticketclient.Report, error) {
+					acts.Add(1)
+					return &ticketclient.Report{Outcome: ticketclient.OutcomeSuccess, Verification: ticketclient.Verification{Passed: true}}, nil
+				}
+				o.OnError = func(err error) {
+					if strings.Contains(err.Error(), "is not carried out") {
+						dropped <- struct{}{}
+					}
+				}
+			})
+			s.approveBy("INC-1", func() time.Time { executed.Store(true); return time.Now().Add(2 * time.Second).UTC() })
+			from := map[string]string{ticket.TypeEscalation: ticket.RoleBus, ticket.TypeResult: "net"}[c.says]
+			s.saidOf("INC-1", from, c.says)
+			if !c.arrives {
+				select {
+				case <-dropped:
+				case <-time.After(tickettest.Patience):
+					t.Error("the agent has not given it up")
+				}
+			}
+			a.stop()
+			if got := acts.Load() == 1; got != c.arrives || acts.Load() > 1 {
+				t.Errorf("it has acted %d times", acts.Load())
+			}
+		})
+	}
+}
+
+// TestOneOfSeveralAgentsOfADomainActs: all of them are handed the execute, and the one
+// carries it out whose proposal it is.
+func TestOneOfSeveralAgentsOfADomainActs(t *testing.T) {
+	s := newSpaceOf(t, append(tickettest.Staff(), ticket.Change{Op: ticket.ChangeAdd, Agent: "net2", Roles: []string{ticket.RoleDomainAgent}, Domains: []string{"network"}}))
+	var acts, others atomic.Int32
+	counting := func(n *atomic.Int32, name string) func(o *ticketclient.AgentOptions) {
+		return func(o *ticketclient.AgentOptions) {
+			o.Name, o.Key = name, tickettest.Key(name)
+			o.Execute = func(context.Context, *ticketclient.Execution) (*ticketclient.Report, error) {
+				n.Add(1)
+				return &ticketclient.Report{Outcome: ticketclient.OutcomeSuccess, Verification: ticketclient.Verification{Passed: true}}, nil
+			}
+			if name == "net2" {
+				o.Plan = func(ctx context.Context, _ *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+					<-ctx.Done() // it is slow, and the other one has proposed long since
+					return nil, ctx.Err()
+				}
+			}
+		}
+	}
+	over := make(chan struct{}, 1)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		counting(&others, "net2")(o)
+		o.OnError = func(err error) {
+			if strings.Contains(err.Error(), "another agent") {
+				over <- struct{}{}
+			}
+		}
+	})
+	s.work(t.TempDir(), counting(&acts, "net"))
+	s.approve("INC-1")
+	s.saidOf("INC-1", "net", ticket.TypeResult)
+	select {
+	case <-over:
+	case <-time.After(tickettest.Patience):
+		t.Error("the other agent has not looked at the execute")
+	}
+	if acts.Load() != 1 || others.Load() != 0 {
+		t.Errorf("the one acted %d times, and the other %d times", acts.Load(), others.Load())
 	}
 }

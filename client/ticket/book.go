@@ -21,8 +21,10 @@ const bookJobsMax = 10_000
 type job struct {
 	id      string
 	request *ticket.Message // of an execute without an answer; else nil
+	token   string          // of the hand-out of the request, by which it is acknowledged
+	started bool            // the execute: some of it may be done
 	answer  *ticket.Message // signed; nil while there is none
-	sent    bool
+	over    bool            // the answer was sent, or none is due any more
 }
 
 // record is a change of the book, as it is stored.
@@ -30,8 +32,10 @@ type record struct {
 	Subscription *string         `json:"subscription,omitempty"`
 	Job          string          `json:"job,omitempty"`
 	Request      json.RawMessage `json:"request,omitempty"`
+	Token        string          `json:"token,omitempty"`
+	Started      bool            `json:"started,omitempty"`
 	Answer       json.RawMessage `json:"answer,omitempty"`
-	Sent         bool            `json:"sent,omitempty"`
+	Over         bool            `json:"sent,omitempty"`
 }
 
 // book is what an agent took on and what it answered. What it says was done is in
@@ -85,10 +89,13 @@ func (b *book) apply(r *record) error {
 		}
 		*part.to = m
 	}
-	if next.answer != nil {
+	if r.Token != "" {
+		next.token = r.Token
+	}
+	next.started, next.over = next.started || r.Started, next.over || r.Over
+	if next.answer != nil || next.over {
 		next.request = nil
 	}
-	next.sent = next.sent || r.Sent
 	b.jobs[r.Job] = &next
 	return nil
 }
@@ -125,7 +132,7 @@ func (b *book) tidy(ctx context.Context) error {
 	}
 	kept := b.order[:0]
 	for i, id := range b.order {
-		if j := b.jobs[id]; j.sent && len(b.order)-i > bookJobsMax/2 {
+		if j := b.jobs[id]; j.over && len(b.order)-i > bookJobsMax/2 {
 			delete(b.jobs, id)
 			continue
 		}
@@ -142,7 +149,7 @@ func (b *book) records() iter.Seq[[]byte] {
 		all := []record{{Subscription: &b.subscription}}
 		for _, id := range b.order {
 			j := b.jobs[id]
-			r := record{Job: id, Sent: j.sent}
+			r := record{Job: id, Token: j.token, Started: j.started, Over: j.over}
 			if j.request != nil {
 				r.Request = j.request.Bytes()
 			}
@@ -165,16 +172,16 @@ func (b *book) subscribed(ctx context.Context, id string) error {
 	return err
 }
 
-// began stores a request before it is acted on. It returns nil for one that is there:
-// of two that were handed the same, one acts.
-func (b *book) began(ctx context.Context, request *ticket.Message) (*job, error) {
+// taken stores a request before it is acknowledged. It returns nil for one that is
+// there: of two that were handed the same, one acts.
+func (b *book) taken(ctx context.Context, request *ticket.Message, token string) (*job, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	id := request.Header().ID
 	if b.jobs[id] != nil {
 		return nil, nil
 	}
-	return b.put(ctx, &record{Job: id, Request: request.Bytes()})
+	return b.put(ctx, &record{Job: id, Request: request.Bytes(), Token: token})
 }
 
 // said stores an answer before it is sent.
@@ -182,8 +189,15 @@ func (b *book) said(ctx context.Context, id string, answer *ticket.Message) (*jo
 	return b.write(ctx, &record{Job: id, Answer: answer.Bytes()})
 }
 
-func (b *book) sent(ctx context.Context, id string) error {
-	_, err := b.write(ctx, &record{Job: id, Sent: true})
+// started stores that an execute is begun, before it is.
+func (b *book) started(ctx context.Context, id string) error {
+	_, err := b.write(ctx, &record{Job: id, Started: true})
+	return err
+}
+
+// over stores that an answer was sent, or that none is due.
+func (b *book) over(ctx context.Context, id string) error {
+	_, err := b.write(ctx, &record{Job: id, Over: true})
 	return err
 }
 
@@ -199,7 +213,7 @@ func (b *book) open() (open []*job) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, id := range b.order {
-		if j := b.jobs[id]; !j.sent {
+		if j := b.jobs[id]; !j.over {
 			open = append(open, j)
 		}
 	}

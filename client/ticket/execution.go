@@ -127,9 +127,9 @@ func addTarget(list []string, target string) []string {
 	return append(list, target)
 }
 
-// begin takes an execute on, unless that was done, and starts it. The work goes on
-// when ctx, that of the hand-out, has ended, for as long as the agent lives.
-func (a *Agent) begin(ctx, life context.Context, m *Message) error {
+// begin takes an execute on, unless that was done, and has it carried out. The work
+// goes on when ctx, that of the hand-out, has ended, for as long as the agent lives.
+func (a *Agent) begin(ctx, life context.Context, m *Message, token string) error {
 	if job := a.book.job(m.ID); job != nil {
 		return nil // it runs, or is to be sent, or was
 	}
@@ -148,7 +148,7 @@ func (a *Agent) begin(ctx, life context.Context, m *Message) error {
 		<-a.slots
 		return context.Cause(waiting)
 	}
-	job, err := a.book.began(context.WithoutCancel(ctx), m.Envelope)
+	job, err := a.book.taken(context.WithoutCancel(ctx), m.Envelope, token)
 	if job == nil { // it was taken on while this waited, or is not stored
 		<-a.slots
 		return err
@@ -156,7 +156,7 @@ func (a *Agent) begin(ctx, life context.Context, m *Message) error {
 	if err != nil {
 		a.o.OnError(err)
 	}
-	a.start(life, job, m, false)
+	a.start(life, job, m)
 	return nil
 }
 
@@ -164,7 +164,8 @@ func (a *Agent) begin(ctx, life context.Context, m *Message) error {
 // its deliver_by on the slice is dead for everybody else.
 var errUndelivered = errors.New("ticketclient: deliver_by has passed before the agent had room for the execute")
 
-// resume takes up what earlier lives of the agent have left.
+// resume takes up what earlier lives of the agent have left. What they have stored and
+// perhaps not acknowledged is acknowledged by the hand-out that they had.
 func (a *Agent) resume(ctx context.Context) error {
 	for _, j := range a.book.open() {
 		if j.answer != nil {
@@ -180,18 +181,25 @@ func (a *Agent) resume(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		a.start(ctx, j, m, true)
+		if !j.started {
+			a.acknowledge(ctx, j)
+		}
+		a.start(ctx, j, m)
 	}
 	return nil
 }
 
-// start carries out an execute beside others. The slot that it has is given back.
-func (a *Agent) start(ctx context.Context, j *job, m *Message, uncertain bool) {
+// start carries out an execute beside others, once it is delivered. The slot that it
+// has is given back.
+func (a *Agent) start(ctx context.Context, j *job, m *Message) {
 	a.running.Go(func() {
 		defer func() { <-a.slots }()
+		if !j.started && !a.toBegin(ctx, m) {
+			return
+		}
 		defer a.beats.ended(m.ID)
 		a.beats.progress(m.ID, 0, "")
-		d, err := a.carryOut(ctx, m, uncertain)
+		d, err := a.carryOut(ctx, m, j.started)
 		if err != nil {
 			return // the agent ends, and the next Run takes it up
 		}

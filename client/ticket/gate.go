@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
+	"slices"
 	"time"
 
 	"signalbox/client"
@@ -18,15 +19,26 @@ import (
 type Waiting struct {
 	Request *Message // of an *[ApprovalRequest]
 	// Plans are the messages by which the slices of the plan were frozen, in the order
-	// of the plan; none where the request is for something else.
-	Plans []*Message
-	// Granted are those who have said yes so far.
+	// of the plan; none where the request is for something else. Proposals has beside each
+	// the one that it was made from, for what its agent said of the steps; nil where that
+	// cannot be read.
+	Plans, Proposals []*Message
+	// Granted are those who have said yes so far, and Needed is how many have to, by the
+	// rules of the broker: a request cannot ask for fewer.
 	Granted []string
+	Needed  int
 	Expires time.Time
+	// Requesters have asked for the ticket. None of them approves it.
+	Requesters []string
+	// Breakers are those that are open of the ticket's targets.
+	Breakers []client.TicketBreaker
 	// Fault is why it cannot be approved: what is shown is not what was asked for. Nil
 	// is what it should be.
 	Fault error
 }
+
+// Missing is how many more have to say yes.
+func (w *Waiting) Missing() int { return max(0, w.Needed-len(w.Granted)) }
 
 // Ask returns the payload of the request.
 func (w *Waiting) Ask() *ApprovalRequest { return w.Request.Payload.(*ApprovalRequest) }
@@ -45,58 +57,102 @@ func NewGate(c *client.Client, name string, key ed25519.PrivateKey) *Gate {
 }
 
 // Waiting returns what waits for a decision, the oldest first. The hashes are computed
-// again from the steps, and the signatures verified: nothing here is taken on trust.
+// again from the steps, and the signatures verified: nothing here is taken on trust
+// but how many have to approve, which the broker holds everybody to.
 func (g *Gate) Waiting(ctx context.Context) ([]*Waiting, error) {
 	registry, err := g.c.Space(ctx)
 	if err != nil {
 		return nil, err
 	}
-	root := ticket.TopicRoot + "." + registry.Space + "."
-	var waiting []*Waiting
-	plans := map[string][]*Message{} // by hash
-	over := map[string]bool{}
-	granted := map[string][]string{}
-	for item, err := range g.c.Follow(ctx, []string{root + "approval.>", root + "plan.>"}, client.FollowOptions{}) {
+	var requests []string // in order
+	tickets := map[string]string{}
+	topic := ticket.TopicRoot + "." + registry.Space + ".approval." + ticket.RoleGate
+	for item, err := range g.c.Follow(ctx, []string{topic}, client.FollowOptions{}) {
 		if err != nil {
 			return nil, err
 		}
 		if item.Kind == client.ItemSynced {
 			break
 		}
-		if item.Kind != client.ItemEvent {
-			continue
-		}
-		m, err := DecodeMessage(item.Event.Data())
-		if err != nil {
-			continue // of a later version; nobody can approve what they cannot read
-		}
-		switch p := m.Payload.(type) {
-		case *ApprovalRequest:
-			if m.To == ticket.RoleGate {
-				waiting = append(waiting, &Waiting{Request: m})
-			}
-		case *Plan:
-			plans[p.PlanHash] = append(plans[p.PlanHash], m)
-		case *ApprovalGrant:
-			granted[p.RequestID] = append(granted[p.RequestID], p.Approver)
-		case *ApprovalDeny:
-			over[p.RequestID] = true
+		if item.Kind == client.ItemEvent {
+			requests = append(requests, item.Event.ID())
+			tickets[item.Event.ID()] = item.Event.Subject()
 		}
 	}
+	read := map[string]map[string]*Waiting{}
 	var open []*Waiting
-	for _, w := range waiting {
-		w.Granted = granted[w.Request.ID]
-		if over[w.Request.ID] || len(w.Granted) >= w.Ask().ApproversRequired {
-			continue
+	for _, id := range requests {
+		of := tickets[id]
+		if read[of] == nil {
+			if read[of], err = g.waitingOf(ctx, of); err != nil {
+				return nil, err
+			}
 		}
-		w.Fault = g.fill(ctx, w, plans[w.Ask().PlanHash])
-		open = append(open, w)
+		if w := read[of][id]; w != nil {
+			open = append(open, w)
+		}
 	}
 	return open, nil
 }
 
+// waitingOf returns what of a ticket waits for a decision, by the id of the request.
+func (g *Gate) waitingOf(ctx context.Context, id string) (map[string]*Waiting, error) {
+	t, err := g.c.Ticket(ctx, id)
+	if refusedAs(err, event.CodeTicketUnknown) {
+		return map[string]*Waiting{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	said := map[string]*Message{}
+	var plans, proposals []*Message
+	for i := range t.Messages {
+		m, err := DecodeMessage(t.Messages[i].Message)
+		if err != nil {
+			continue // of a later version; nobody can approve what they cannot read
+		}
+		said[m.ID] = m
+		switch m.Type {
+		case ticket.TypePlan:
+			plans = append(plans, m)
+		case ticket.TypeProposal:
+			proposals = append(proposals, m)
+		}
+	}
+	waiting := map[string]*Waiting{}
+	for i := range t.Approvals {
+		a := &t.Approvals[i]
+		m := said[a.ID]
+		if m == nil || t.Terminal || !undecided(a, time.Now()) {
+			continue
+		}
+		w := &Waiting{Request: m, Needed: a.Approvers, Requesters: t.Requesters, Breakers: t.Breakers}
+		for _, grant := range a.Grants {
+			w.Granted = append(w.Granted, grant.Approver)
+		}
+		w.Fault = g.fill(ctx, w, plans, proposals)
+		waiting[a.ID] = w
+	}
+	return waiting, nil
+}
+
+// undecided reports whether a request can still be granted: as many as it needs have
+// to agree.
+func undecided(a *client.TicketApproval, now time.Time) bool {
+	if a.Denied != "" || !a.Expires.After(now) {
+		return false
+	}
+	agreed := map[string]int{}
+	for _, grant := range a.Grants {
+		if agreed[grant.Choice]++; agreed[grant.Choice] >= a.Approvers || grant.Bound != "" {
+			return false
+		}
+	}
+	return true
+}
+
 // fill adds the plan, and reports what is wrong with it.
-func (g *Gate) fill(ctx context.Context, w *Waiting, plans []*Message) (err error) {
+func (g *Gate) fill(ctx context.Context, w *Waiting, plans, proposals []*Message) (err error) {
 	if w.Expires, err = w.Request.Due(0); err != nil {
 		return err
 	}
@@ -107,6 +163,7 @@ func (g *Gate) fill(ctx context.Context, w *Waiting, plans []*Message) (err erro
 	if ask.PlanHash == "" {
 		return nil
 	}
+	plans = slices.DeleteFunc(slices.Clone(plans), func(m *Message) bool { return m.Payload.(*Plan).PlanHash != ask.PlanHash })
 	if len(plans) == 0 {
 		return noMatch("The plan with the hash %s cannot be read.", ask.PlanHash)
 	}
@@ -120,6 +177,7 @@ func (g *Gate) fill(ctx context.Context, w *Waiting, plans []*Message) (err erro
 			return err
 		}
 		w.Plans = append(w.Plans, m)
+		w.Proposals = append(w.Proposals, g.proposed(ctx, m, slice, proposals))
 	}
 	hash, err := ticket.Plan{
 		TicketID: w.Request.TicketID, PlanID: ask.PlanID, Revision: ask.Revision, Tier: valueOf(ask.Tier), Slices: first.Slices, PolicyVersion: first.PolicyVersion,
@@ -128,6 +186,18 @@ func (g *Gate) fill(ctx context.Context, w *Waiting, plans []*Message) (err erro
 		err = noMatch("The request is for the hash %s, and that of the plan is %s.", ask.PlanHash, hash)
 	}
 	return err
+}
+
+// proposed finds the proposal that a slice was frozen from.
+func (g *Gate) proposed(ctx context.Context, plan *Message, slice ticket.PlanSlice, proposals []*Message) *Message {
+	for _, m := range proposals {
+		p := m.Payload.(*Proposal)
+		hash, err := p.Slice().Hash()
+		if err == nil && hash == slice.Hash && p.SliceID == slice.ID && m.To == plan.To && g.keys.check(ctx, m, ticket.RoleDomainAgent) == nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // frozenIn finds the message that froze a slice, whose steps have the hash that the
@@ -166,7 +236,11 @@ func (g *Gate) Approve(ctx context.Context, w *Waiting, choice string, now time.
 	case w.Fault != nil:
 		return client.MessageReceipt{}, fmt.Errorf("it is not what it is said to be, and not approved: %w", w.Fault)
 	case !w.Expires.After(now):
-		return client.MessageReceipt{}, fmt.Errorf("the request %s has expired at %s", w.Request.ID, w.Expires.Format(time.RFC3339))
+		return client.MessageReceipt{}, event.Errorf(event.CodeApprovalClosed, "The request %s has expired at %s.", w.Request.ID, w.Expires.Format(time.RFC3339))
+	case slices.Contains(w.Granted, g.sender.Name()):
+		return client.MessageReceipt{}, event.Errorf(event.CodeAlreadyAnswered, "You have granted this, and count once; %d of %d have, and somebody else has to.", len(w.Granted), w.Needed)
+	case slices.Contains(w.Requesters, g.sender.Name()):
+		return client.MessageReceipt{}, event.Errorf(event.CodeSelfApproval, "You have asked for this ticket, and do not approve it; somebody else has to.")
 	}
 	ask := w.Ask()
 	return g.say(ctx, w, ticket.TypeApprovalGrant, &ApprovalGrant{

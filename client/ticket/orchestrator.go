@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"signalbox/client"
@@ -22,12 +21,8 @@ const (
 	// movesMax bounds what follows from one message: a function that never comes to
 	// rest is stopped, and said to be wrong.
 	movesMax = 1000
-	// lookEvery is how often tickets that wait for a time are looked at, quietMax how
-	// long nobody looks at the log without a sign of news, and newsEvery how often it is
-	// looked at when there was a sign and the news are not there yet.
-	lookEvery = time.Second
-	quietMax  = 30 * time.Second
-	newsEvery = 20 * time.Millisecond
+	// ticketsAtATime is how many tickets are asked for in a list.
+	ticketsAtATime = 1000
 	// refusalsMax is how often a move that the broker refuses is thought over before
 	// it is escalated.
 	refusalsMax = 3
@@ -45,6 +40,9 @@ type OrchestratorOptions struct {
 	Decide func(t *Ticket, now time.Time) (moves []Move, wake time.Time)
 	// OnMove is told of each move and what became of it; nil is fine.
 	OnMove func(*Ticket, Move, error)
+	// OnReady is told once the orchestrator has taken up the tickets that were open
+	// when it began, and how many these were; nil is fine.
+	OnReady func(open int)
 	// OnError is told of what failed and is tried again. It is for logs; nil is fine.
 	OnError func(error)
 	// DryRun has Run tell OnMove which moves are next, make none of them, and return.
@@ -52,18 +50,19 @@ type OrchestratorOptions struct {
 }
 
 // Orchestrator decides about tickets. What it has of them in memory is what the
-// broker has of them, and no more.
+// broker has of those that are open, and no more.
 type Orchestrator struct {
 	o      OrchestratorOptions
 	c      *client.Client
 	sender *Sender
-	log    *history
 
 	// All below is owned by the goroutine of Run.
 	tickets map[string]*Ticket // that are not at their end
-	touched map[string]bool    // of which something was said that nobody has decided about
+	touched map[string]bool    // that are to be read, and decided about
+	listed  bool               // all that are open have been, since news of them were lost
+	ready   bool
+	verbs   *ticket.Catalogue
 	wakes   map[string]time.Time
-	refused map[string]int // by the key of a move
 }
 
 // NewOrchestrator returns an orchestrator.
@@ -74,25 +73,26 @@ func NewOrchestrator(c *client.Client, o OrchestratorOptions) (*Orchestrator, er
 	if o.OnMove == nil {
 		o.OnMove = func(*Ticket, Move, error) {}
 	}
+	if o.OnReady == nil {
+		o.OnReady = func(int) {}
+	}
 	if o.OnError == nil {
 		o.OnError = func(error) {}
 	}
 	sender := NewSender(c, o.Name, o.Key)
 	return &Orchestrator{
-		o: o, c: sender.c, sender: sender,
-		tickets: map[string]*Ticket{}, touched: map[string]bool{}, wakes: map[string]time.Time{}, refused: map[string]int{},
+		o: o, c: sender.c, sender: sender, tickets: map[string]*Ticket{}, touched: map[string]bool{}, wakes: map[string]time.Time{},
 	}, nil
 }
 
 // Run decides until ctx ends, or the broker refuses the orchestrator for good. It
 // begins with all tickets that are not at their end, whoever has brought them
-// where they are.
+// where they are; of those that are it reads nothing.
 func (o *Orchestrator) Run(ctx context.Context) error {
 	registry, err := o.c.Space(ctx)
 	if err != nil {
 		return err
 	}
-	o.log = &history{c: o.c, topics: ticket.TopicRoot + "." + registry.Space + ".>", tell: o.o.OnError}
 	if o.o.DryRun {
 		return o.look(ctx)
 	}
@@ -101,67 +101,43 @@ func (o *Orchestrator) Run(ctx context.Context) error {
 	defer beside.Wait()
 	defer stop(nil)
 	beside.Go(func() { newBeats(o.sender, 0, "", nil, 1, o.o.OnError).run(ctx, nil) })
-	news, heard := make(chan struct{}, 1), &atomic.Uint64{}
-	beside.Go(func() { stop(o.listen(ctx, registry.Space, heard, news)) })
-	for {
+	heard := newNews()
+	beside.Go(func() { stop(heard.listen(ctx, o.c, registry.Space, o.o.OnError)) })
+	for ctx.Err() == nil {
+		names, all := heard.take()
+		maps.Copy(o.touched, names)
+		o.listed = o.listed && !all
 		if err := o.look(ctx); err != nil {
 			return err
 		}
-		wait := quietMax
-		switch {
-		case o.log.seen < heard.Load():
-			wait = newsEvery
-		case len(o.wakes) > 0:
-			wait = lookEvery
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-news:
-		case <-time.After(wait):
-		}
-	}
-}
-
-// listen gives a sign whenever something was said, and notes at which position. What
-// was said is read elsewhere: a stream leaves out what has expired.
-func (o *Orchestrator) listen(ctx context.Context, space string, heard *atomic.Uint64, news chan<- struct{}) error {
-	var topics []string
-	for _, t := range ticket.Types() {
-		if topic := ticket.TopicRoot + "." + space + "." + t.Family + ".>"; t.Name != ticket.TypeHeartbeat && !slices.Contains(topics, topic) {
-			topics = append(topics, topic)
-		}
-	}
-	onRetry := func(err error, _ time.Duration) {
-		if err != nil {
-			o.o.OnError(err)
-		}
-	}
-	for item, err := range o.c.Follow(ctx, topics, client.FollowOptions{Now: true, OnRetry: onRetry}) {
-		if err != nil {
-			return err
-		}
-		if item.Kind == client.ItemEvent {
-			heard.Store(item.Event.Position())
-		}
-		if item.Kind == client.ItemEvent || item.Kind == client.ItemSynced {
-			select {
-			case news <- struct{}{}:
-			default:
-			}
-		}
+		o.rest(ctx, heard)
 	}
 	return context.Cause(ctx)
 }
 
-// look takes in what is new and decides about what it concerns. What fails for a
-// while is left for the next time.
+// rest waits for news, or for the first time at which a ticket is to be looked at.
+func (o *Orchestrator) rest(ctx context.Context, heard *news) {
+	var wake <-chan time.Time
+	if !o.listed {
+		wake = time.After(againMin)
+	} else if len(o.wakes) > 0 {
+		wake = time.After(time.Until(slices.MinFunc(slices.Collect(maps.Values(o.wakes)), time.Time.Compare)))
+	}
+	select {
+	case <-ctx.Done():
+	case <-heard.sign:
+	case <-wake:
+	}
+}
+
+// look decides about all tickets that something is new of, or whose time has come.
+// What fails for a while is left for the next time.
 func (o *Orchestrator) look(ctx context.Context) error {
-	if err := o.catchUp(ctx); err != nil {
-		if ctx.Err() != nil || !retryable(err) {
-			return err
+	if !o.listed {
+		if err := o.list(ctx); err != nil {
+			return o.passing(ctx, err)
 		}
-		o.o.OnError(err)
+		o.listed = true
 	}
 	now := time.Now()
 	for id, at := range o.wakes {
@@ -169,41 +145,101 @@ func (o *Orchestrator) look(ctx context.Context) error {
 			o.touched[id] = true
 		}
 	}
-	for len(o.touched) > 0 {
-		for _, id := range slices.Sorted(maps.Keys(o.touched)) {
-			delete(o.touched, id)
-			if err := o.decide(ctx, id); err != nil {
-				return err
-			}
+	begun := len(o.touched)
+	for _, id := range slices.Sorted(maps.Keys(o.touched)) {
+		delete(o.touched, id)
+		if err := o.decide(ctx, id); err != nil {
+			return err
 		}
+	}
+	if !o.ready {
+		o.ready = true
+		o.o.OnReady(begun)
 	}
 	return nil
 }
 
-// catchUp takes in what was said since the last time.
-func (o *Orchestrator) catchUp(ctx context.Context) error {
-	return o.log.read(ctx, func(m *Message) {
-		t := o.tickets[m.TicketID]
-		if open, ok := m.Payload.(*Open); ok && t == nil && open.Op == "open" {
-			t = &Ticket{}
-			o.tickets[m.TicketID] = t
+// passing returns nil for an error that can pass by itself, which is told of.
+func (o *Orchestrator) passing(ctx context.Context, err error) error {
+	if ctx.Err() != nil || o.o.DryRun || !retryable(err) {
+		return err
+	}
+	o.o.OnError(err)
+	return nil
+}
+
+// list finds the tickets that are open, and the catalogue of verbs in force, which
+// changes when a broker starts and at no other time.
+func (o *Orchestrator) list(ctx context.Context) error {
+	text, err := o.c.Verbs(ctx)
+	if err != nil {
+		return err
+	}
+	if o.verbs, err = ticket.ParseCatalogue(text); err != nil {
+		return err
+	}
+	q := client.TicketQuery{Limit: ticketsAtATime}
+	for _, s := range ticket.States() {
+		if !s.Terminal {
+			q.States = append(q.States, s.Name)
 		}
-		if t == nil || !t.add(m) {
-			return // a heartbeat, or said after the end
+	}
+	for {
+		open, next, err := o.c.Tickets(ctx, q)
+		if err != nil {
+			return err
 		}
-		o.touched[t.ID] = true
-		if s, ok := m.Payload.(*State); ok && (s.To == "CLOSED" || s.To == "CANCELLED") {
-			delete(o.tickets, t.ID)
-			delete(o.wakes, t.ID)
+		for i := range open {
+			if t := o.tickets[open[i].ID]; t == nil || t.cursor.Position < open[i].Cursor.Position {
+				o.touched[open[i].ID] = true
+			}
 		}
-	})
+		if q.After = next; next == "" {
+			return nil
+		}
+	}
+}
+
+// read takes in what is new of a ticket. It returns nil for one that is at its end.
+func (o *Orchestrator) read(ctx context.Context, id string) (*Ticket, error) {
+	t := o.tickets[id]
+	if t == nil {
+		t = &Ticket{ID: id, refused: map[string]int{}}
+	}
+	now, err := o.c.TicketAfter(ctx, id, t.cursor)
+	if refusedAs(err, event.CodeTicketUnknown) || err == nil && now.Terminal {
+		delete(o.tickets, id)
+		delete(o.wakes, id)
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, said := range now.Messages {
+		t.cursor = said.Cursor
+		m, err := DecodeMessage(said.Message)
+		if err != nil {
+			// Of a later version, or removed by an operator: it must not end the orchestrator,
+			// now and at every start.
+			o.o.OnError(fmt.Errorf("the message of %s at %s is passed over: %w", id, said.Cursor, err))
+			continue
+		}
+		t.Messages = append(t.Messages, m)
+	}
+	t.Trace, t.Breakers, t.Verbs = now.Trace, now.Breakers, o.verbs
+	o.tickets[id] = t
+	return t, nil
 }
 
 // decide makes the moves of one ticket until there are none.
 func (o *Orchestrator) decide(ctx context.Context, id string) error {
 	for made := 0; ; {
-		t := o.tickets[id]
-		if t == nil {
+		t, err := o.read(ctx, id)
+		if err != nil {
+			o.wakes[id] = time.Now().Add(againMin)
+			return o.passing(ctx, err)
+		}
+		if t == nil || len(t.Messages) == 0 {
 			return nil
 		}
 		moves, wake := o.o.Decide(t, time.Now())
@@ -227,11 +263,6 @@ func (o *Orchestrator) decide(ctx context.Context, id string) error {
 		if len(moves) == 0 || o.o.DryRun {
 			return nil
 		}
-		if err := o.catchUp(ctx); err != nil && ctx.Err() == nil {
-			o.o.OnError(err)
-			o.wakes[id] = time.Now().Add(againMin)
-			return context.Cause(ctx)
-		}
 	}
 }
 
@@ -242,15 +273,12 @@ func (o *Orchestrator) move(ctx context.Context, t *Ticket, m Move) bool {
 	o.o.OnMove(t, m, err)
 	key := t.Key(m.Key)
 	if err == nil || refusedAs(err, event.CodeIdempotencyConflict) {
-		delete(o.refused, key)
+		delete(t.refused, key)
 		return true
 	}
-	o.refused[key]++
-	o.wakes[t.ID] = time.Now().Add(min(againMin<<min(o.refused[key], 6), againMax))
-	if retryable(err) {
-		return false
-	}
-	if t.noteRefusal(m, err); o.refused[key]%refusalsMax == 0 {
+	t.refused[key]++
+	o.wakes[t.ID] = time.Now().Add(min(againMin<<min(t.refused[key], 6), againMax))
+	if !retryable(err) && t.refused[key]%refusalsMax == 0 {
 		o.giveUp(ctx, t, m, err)
 	}
 	return false

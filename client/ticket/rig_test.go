@@ -21,9 +21,11 @@ type space struct {
 	url string
 }
 
-func newSpace(t *testing.T) *space {
+func newSpace(t *testing.T) *space { t.Helper(); return newSpaceOf(t, tickettest.Staff()) }
+
+func newSpaceOf(t *testing.T, staff []ticket.Change) *space {
 	t.Helper()
-	url, stop, err := tickettest.Serve(t.TempDir(), tickettest.Staff())
+	url, stop, err := tickettest.Serve(t.TempDir(), staff)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +73,17 @@ func (s *space) ask(open ticket.Header, domain string) ticket.Header {
 // said waits for a message of a type that an agent has sent.
 func (s *space) said(from, kind string, n int) *ticketclient.Message {
 	s.t.Helper()
+	return s.await("", from, kind, n)
+}
+
+// saidOf waits for a message about a ticket.
+func (s *space) saidOf(id, from, kind string) *ticketclient.Message {
+	s.t.Helper()
+	return s.await(id, from, kind, 1)
+}
+
+func (s *space) await(id, from, kind string, n int) *ticketclient.Message {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), tickettest.Patience)
 	defer cancel()
 	orch := s.c.With(client.WithToken(ticketclient.Tokens(s.c, "orch", tickettest.Key("orch"))))
@@ -78,7 +91,7 @@ func (s *space) said(from, kind string, n int) *ticketclient.Message {
 		if err != nil {
 			s.t.Fatalf("%s has not sent %d of %s: %v", from, n, kind, err)
 		}
-		if item.Kind != client.ItemEvent || item.Event.Source() != from || item.Event.Type() != ticket.EventType+kind {
+		if item.Kind != client.ItemEvent || item.Event.Source() != from || item.Event.Type() != ticket.EventType+kind || id != "" && item.Event.Subject() != id {
 			continue
 		}
 		if n--; n > 0 {

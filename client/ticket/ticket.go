@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 
+	"signalbox/client"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -16,18 +18,14 @@ type Ticket struct {
 	Trace    string
 	Messages []*Message
 
-	refusals map[string]error // of moves, by type and key; what the broker said last in this life of the process
-}
+	// Breakers are those that are open of the ticket's targets. Other tickets open
+	// them, too, so they are not in its messages.
+	Breakers []client.TicketBreaker
+	// Verbs is the catalogue of verbs in force, by which the broker judges plans.
+	Verbs *ticket.Catalogue
 
-// Refused returns why the broker refused a move when it was last made, nil if it did
-// not. What it knows of other tickets, such as that a breaker is open, is learnt so.
-func (t *Ticket) Refused(kind, key string) error { return t.refusals[kind+" "+key] }
-
-func (t *Ticket) noteRefusal(m Move, err error) {
-	if t.refusals == nil {
-		t.refusals = map[string]error{}
-	}
-	t.refusals[m.Type+" "+m.Key] = err
+	cursor  event.Cursor   // of the last message that was read
+	refused map[string]int // how often the broker has not taken a move, by its key
 }
 
 // Message returns a message by its id, nil if there is none.
@@ -48,18 +46,6 @@ func (t *Ticket) Said(agent, kind, key string) bool {
 		}
 	}
 	return false
-}
-
-// add takes a message in. Whoever reads the log at two places may have it already.
-func (t *Ticket) add(m *Message) bool {
-	if t.Message(m.ID) != nil {
-		return false
-	}
-	if t.Trace == "" {
-		t.ID, t.Trace = m.TicketID, m.TraceID
-	}
-	t.Messages = append(t.Messages, m)
-	return true
 }
 
 // Move is what an orchestrator says next about a ticket. Key names it within the

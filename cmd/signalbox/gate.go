@@ -5,14 +5,16 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
-	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 )
 
@@ -38,7 +40,8 @@ func (a *app) gateListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List what waits for an approval",
-		Long:  "List what waits for an approval, the oldest first.",
+		Long: "List what waits for an approval, the oldest first: for what, how many have said yes and how many still have to, and\n" +
+			"until when it is asked for. What one of two people has approved stays in the list until the other one has, too.",
 		Example: "  signalbox agent keygen erin-2.key\n" +
 			"  signalbox agent add erin-2 --role gate --key erin-2.key\n" +
 			"  signalbox gate list --as erin-2 --agent-key erin-2.key",
@@ -60,40 +63,55 @@ func (a *app) gateListCommand() *cobra.Command {
 				}
 				return nil
 			}
+			if len(waiting) == 0 {
+				_, err := fmt.Fprintln(a.out, nothingWaits)
+				return err
+			}
 			out := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(out, "REQUEST\tTICKET\tFOR\tTIER\tYES\tUNTIL\tSUMMARY")
+			fmt.Fprintln(out, "TICKET\tFOR\tTIER\tYES\tMISSING\tEXPIRES\tSUMMARY\tREQUEST")
 			for _, w := range waiting {
 				l := gateLine(w)
-				fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%d of %d\t%s\t%s\n", l.Request, l.Ticket, l.Kind, tierText(l.Tier), len(l.Granted), l.Required, l.Expires.Format(time.RFC3339), oneLine(l.Summary))
+				fmt.Fprintf(out, "%s\t%s\t%s\t%d of %d\t%d\t%s\t%s\t%s\n", l.Ticket, l.Kind, tierText(l.Tier), len(l.Granted), l.Required, l.Missing,
+					remaining(l.Expires, time.Now()), oneLine(clipped(l.Summary, 60)), l.Request)
 			}
 			return out.Flush()
 		},
 	}
 }
 
+// nothingWaits is said where there is nothing to decide.
+const nothingWaits = "Nothing waits for an approval."
+
 // gateDocument is what is said of a request in JSON.
 type gateDocument struct {
-	Request  string    `json:"request"`
-	Ticket   string    `json:"ticket"`
-	Kind     string    `json:"kind"`
-	Tier     *int      `json:"tier,omitempty"`
-	Summary  string    `json:"summary"`
-	Expires  time.Time `json:"expires_at"`
-	Required int       `json:"approvers_required"`
-	Granted  []string  `json:"granted"`
-	PlanHash string    `json:"plan_hash,omitempty"`
-	Options  []string  `json:"options,omitempty"`
-	Fault    string    `json:"fault,omitempty"` // why it cannot be approved
-	// Plans and Risk are in show only.
-	Plans []*ticketclient.Plan `json:"plans,omitempty"`
-	Risk  *ticketclient.Risk   `json:"risk,omitempty"`
+	Request    string    `json:"request"`
+	Ticket     string    `json:"ticket"`
+	Kind       string    `json:"kind"`
+	Tier       *int      `json:"tier,omitempty"`
+	Summary    string    `json:"summary"`
+	Asked      time.Time `json:"asked_at"`
+	Expires    time.Time `json:"expires_at"`
+	Required   int       `json:"approvers_required"` // by the broker's rules
+	Granted    []string  `json:"granted"`
+	Missing    int       `json:"missing"` // how many more have to say yes
+	PlanHash   string    `json:"plan_hash,omitempty"`
+	Target     string    `json:"target,omitempty"`
+	Options    []string  `json:"options,omitempty"`
+	Requesters []string  `json:"requesters"`      // none of them approves
+	Fault      string    `json:"fault,omitempty"` // why it cannot be approved
+	// What follows is in show only.
+	Plans     []*ticketclient.Plan     `json:"plans,omitempty"`
+	Proposals []*ticketclient.Proposal `json:"proposals,omitempty"`
+	Risk      *ticketclient.Risk       `json:"risk,omitempty"`
+	Breakers  []client.TicketBreaker   `json:"breakers,omitempty"`
 }
 
 func gateLine(w *ticketclient.Waiting) *gateDocument {
 	ask := w.Ask()
 	d := &gateDocument{
-		Request: w.Request.ID, Ticket: w.Request.TicketID, Kind: ask.Kind, Tier: ask.Tier, Summary: ask.Summary, Expires: w.Expires,
-		Required: ask.ApproversRequired, Granted: append([]string{}, w.Granted...), PlanHash: ask.PlanHash, Options: ask.Options,
+		Request: w.Request.ID, Ticket: w.Request.TicketID, Kind: ask.Kind, Tier: ask.Tier, Summary: ask.Summary, Asked: w.Request.Time.UTC(), Expires: w.Expires,
+		Required: w.Needed, Granted: append([]string{}, w.Granted...), Missing: w.Missing(), PlanHash: ask.PlanHash, Target: ask.Target,
+		Options: ask.Options, Requesters: append([]string{}, w.Requesters...),
 	}
 	if w.Fault != nil {
 		d.Fault = w.Fault.Error()
@@ -142,7 +160,7 @@ func (a *app) pending(ctx context.Context, named string) (*ticketclient.Gate, *t
 		}
 	}
 	if found == nil {
-		return nil, nil, exitError{exitUsage, named + ": nothing of that name waits for an approval; it was decided, or its time is over"}
+		return nil, nil, exitError{exitUsage, named + ": nothing of that name waits for an approval; it was decided, its time is over, or it is spelt differently: signalbox gate list shows what waits"}
 	}
 	return g, found, nil
 }
@@ -166,62 +184,11 @@ func (a *app) gateShowCommand() *cobra.Command {
 				return err
 			}
 			if text {
-				showWaiting(a.out, w)
+				showWaiting(a.out, w, time.Now())
 				return nil
 			}
-			d := gateLine(w)
-			d.Risk = &w.Ask().Risk
-			for _, m := range w.Plans {
-				d.Plans = append(d.Plans, m.Payload.(*ticketclient.Plan))
-			}
-			return writeJSON(a.out, d)
+			return writeJSON(a.out, gateWhole(w))
 		},
-	}
-}
-
-// showWaiting writes all that a person needs to decide. What agents have written is
-// kept from controlling the terminal.
-func showWaiting(out io.Writer, w *ticketclient.Waiting) {
-	ask := w.Ask()
-	say := func(name, format string, args ...any) {
-		fmt.Fprintf(out, "%-12s %s\n", name, oneLine(fmt.Sprintf(format, args...)))
-	}
-	say("request", "%s (%s)", w.Request.ID, ask.Kind)
-	say("ticket", "%s", w.Request.TicketID)
-	say("summary", "%s", ask.Summary)
-	if len(ask.Options) > 0 {
-		say("options", "%s", strings.Join(ask.Options, ", "))
-	}
-	if ask.Target != "" {
-		say("target", "%s", ask.Target)
-	}
-	for i, m := range w.Plans {
-		p := m.Payload.(*ticketclient.Plan)
-		if i == 0 {
-			say("tier", "%d: %s", p.Tier, p.TierReason)
-			say("window", "%s to %s", p.Window.Start.Format(time.RFC3339), p.Window.End.Format(time.RFC3339))
-		}
-		say("slice", "%s in %s", p.Slice.ID, m.To)
-		for _, s := range p.Slice.Steps {
-			say("  does", "%s %s %s", s.Verb, s.Target, s.Params)
-		}
-		for _, s := range p.Slice.Rollback {
-			say("  undoes", "%s %s %s", s.Verb, s.Target, s.Params)
-		}
-		if len(p.Slice.Rollback) == 0 {
-			say("  undoes", "nothing: there is no rollback")
-		}
-	}
-	say("blast radius", "%s", ask.Risk.BlastRadius)
-	say("reversible", "%s", ask.Risk.Reversibility)
-	say("data", "%s", ask.Risk.DataClass)
-	say("approvals", "%d of %d: %s", len(w.Granted), ask.ApproversRequired, listed(w.Granted))
-	say("expires", "%s", w.Expires.Format(time.RFC3339))
-	switch {
-	case w.Fault != nil:
-		say("NOT VALID", "%s", w.Fault)
-	case ask.PlanHash != "":
-		say("hash", "%s, which is that of the steps above", ask.PlanHash)
 	}
 }
 
@@ -231,7 +198,7 @@ func (a *app) gateApproveCommand() *cobra.Command {
 		Use:   "approve REQUEST|TICKET",
 		Short: "Approve what a request is for",
 		Long: "Approve the plan that a request is for, or choose one of its options with --choice. The grant is for the hash of that\n" +
-			"plan, and never for another.",
+			"plan, and never for another. A ticket names its request where it has only one that waits; look at it with show before.",
 		Example: "  signalbox agent keygen erin-4.key\n" +
 			"  signalbox agent add erin-4 --role gate --key erin-4.key\n" +
 			"  signalbox gate approve INC-1 --as erin-4 --agent-key erin-4.key || echo 'nothing waits'",
@@ -249,26 +216,33 @@ func (a *app) gateApproveCommand() *cobra.Command {
 }
 
 func (a *app) approve(ctx context.Context, g *ticketclient.Gate, w *ticketclient.Waiting, choice string) error {
-	if options := w.Ask().Options; (choice != "") != (len(options) > 0) {
+	switch options := w.Ask().Options; {
+	case len(options) > 0 && !slices.Contains(options, choice):
 		return usagef("the request has the options %s; say with --choice which one it is", listed(options))
+	case len(options) == 0 && choice != "":
+		return usagef("the request is for a yes or a no, and has no options to choose from")
 	}
 	receipt, err := g.Approve(ctx, w, choice, time.Now())
 	if err != nil {
 		return err
 	}
-	return a.decided(w, "approved", receipt.ID)
+	return a.decided(w, "approved", receipt.ID, max(0, w.Missing()-1))
 }
 
-// decided says what was done.
-func (a *app) decided(w *ticketclient.Waiting, what, id string) error {
+// decided says what was done, and how many still have to agree.
+func (a *app) decided(w *ticketclient.Waiting, what, id string, missing int) error {
 	text, err := a.text()
 	if err != nil {
 		return err
 	}
 	if !text {
-		return writeJSON(a.out, map[string]string{"decision": what, "message": id, "request": w.Request.ID, "ticket": w.Request.TicketID})
+		return writeJSON(a.out, map[string]any{"decision": what, "message": id, "request": w.Request.ID, "ticket": w.Request.TicketID, "missing": missing})
 	}
-	_, err = fmt.Fprintf(a.out, "%s %s of %s by the message %s\n", what, w.Request.ID, w.Request.TicketID, id)
+	more := ""
+	if missing > 0 {
+		more = fmt.Sprintf("; %d more of the gate has to approve it, too", missing)
+	}
+	_, err = fmt.Fprintf(a.out, "%s %s of %s by the message %s%s\n", what, w.Request.ID, w.Request.TicketID, id, more)
 	return err
 }
 
@@ -277,7 +251,8 @@ func (a *app) gateDenyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "deny REQUEST|TICKET",
 		Short: "Deny what a request is for",
-		Long:  "Deny what a request is for. One denial is enough, and the reason is kept for ever.",
+		Long: "Deny what a request is for, with the reason. One denial is enough, and the reason is kept for ever. Who denies a\n" +
+			"question about an escalation leaves the ticket where it is: choose one of its options instead.",
 		Example: "  signalbox agent keygen erin-5.key\n" +
 			"  signalbox agent add erin-5 --role gate --key erin-5.key\n" +
 			"  signalbox gate deny INC-1 --reason 'not before the weekend' --as erin-5 --agent-key erin-5.key || echo 'nothing waits'",
@@ -294,7 +269,7 @@ func (a *app) gateDenyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.decided(w, "denied", receipt.ID)
+			return a.decided(w, "denied", receipt.ID, 0)
 		},
 	}
 	cmd.Flags().StringVar(&code, "code", "denied", "the reason in a `word`, for programs")
@@ -310,17 +285,19 @@ func (a *app) goThrough(ctx context.Context) error {
 		return err
 	}
 	if len(waiting) == 0 {
-		_, err := fmt.Fprintln(a.out, "Nothing waits for an approval.")
+		_, err := fmt.Fprintln(a.out, nothingWaits)
 		return err
 	}
+	var failed error
 	in := bufio.NewScanner(a.in)
 	ask := func(format string, args ...any) string {
 		fmt.Fprintf(a.out, format, args...)
 		in.Scan()
 		return strings.TrimSpace(in.Text())
 	}
-	for _, w := range waiting {
-		showWaiting(a.out, w)
+	for i, w := range waiting {
+		fmt.Fprintf(a.out, "--- %d of %d\n", i+1, len(waiting))
+		showWaiting(a.out, w, time.Now())
 		switch answer := ask("approve, deny or anything else to leave it: "); answer {
 		case "approve":
 			choice := ""
@@ -335,12 +312,15 @@ func (a *app) goThrough(ctx context.Context) error {
 			}
 			receipt, denied := g.Deny(ctx, w, "denied", reason)
 			if err = denied; err == nil {
-				err = a.decided(w, "denied", receipt.ID)
+				err = a.decided(w, "denied", receipt.ID, 0)
 			}
 		}
-		if err != nil {
-			return err
+		if err != nil { // of this one; the others wait still
+			line, _ := explain(err, "signalbox gate")
+			fmt.Fprintln(a.err, "signalbox: "+oneLine(line))
+			failed = exitError{exitFailure, "not all of what waits is decided"}
 		}
+		err = nil
 	}
-	return in.Err()
+	return errors.Join(in.Err(), failed)
 }

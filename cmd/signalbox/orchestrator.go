@@ -7,12 +7,10 @@ import (
 	"crypto/ed25519"
 	_ "embed"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"signalbox/api"
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/orchestrator"
@@ -24,8 +22,9 @@ import (
 var examplePolicy []byte
 
 func (a *app) orchestratorCommand() *cobra.Command {
-	var path string
-	var example, dry bool
+	var path, source string
+	var priority int
+	var example, dry, check bool
 	cmd := &cobra.Command{
 		Use:   "orchestrator",
 		Short: "Bring tickets through plan, approval, execution and verification",
@@ -33,21 +32,33 @@ func (a *app) orchestratorCommand() *cobra.Command {
 			"when plans may be carried out, how many people approve, and what follows if a plan is denied, fails, or takes effect\n" +
 			"in part. What is decided follows from the messages of the ticket and from nothing else: end it at any point, even\n" +
 			"with kill -9, start it again, and it goes on without saying anything twice.\n\n" +
-			"--dry-run says what it would do next about each open ticket, and does nothing. --example prints a policy to begin with.",
-		Example: "  signalbox agent keygen orch.key\n" +
+			"--example prints a policy to begin with, with every key explained. --check reads a policy and says what it comes to: with\n" +
+			"a broker at hand, also whether its verbs are in force there and somebody is registered for its domains; with --source-ref\n" +
+			"which rule a ticket has. --dry-run says what it would do next about each open ticket. Neither changes anything.",
+		Example: "  signalbox orchestrator --example > tickets.yaml\n" +
+			"  signalbox orchestrator --policy tickets.yaml --check\n" +
+			"  signalbox orchestrator --policy tickets.yaml --check --source-ref siem:attack/web-7 --priority 1\n" +
+			"  signalbox agent keygen orch.key\n" +
 			"  signalbox agent add orch --role orchestrator --key orch.key\n" +
-			"  signalbox orchestrator --example > tickets.yaml\n" +
 			"  signalbox orchestrator --policy tickets.yaml --as orch --agent-key orch.key --dry-run",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if example {
+			switch {
+			case example:
 				_, err := a.out.Write(examplePolicy)
 				return err
+			case check:
+				return a.checkPolicy(cmd.Context(), path, source, priority)
+			case source != "":
+				return usagef("--source-ref belongs to --check")
 			}
 			return a.orchestrate(cmd.Context(), path, dry)
 		},
 	}
 	cmd.Flags().StringVar(&path, "policy", "", "policy `file`, in YAML or JSON")
+	cmd.Flags().BoolVar(&check, "check", false, "read the policy, say what it comes to, and end")
+	cmd.Flags().StringVar(&source, "source-ref", "", "with --check: say which rule a ticket with this source_ref has")
+	cmd.Flags().IntVar(&priority, "priority", 3, "with --source-ref: of this priority, 1 to 5")
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be done next, and do nothing")
 	cmd.Flags().BoolVar(&example, "example", false, "print a policy to begin with")
 	return cmd
@@ -70,16 +81,9 @@ func (a *app) orchestrate(ctx context.Context, path string, dry bool) error {
 	if err != nil {
 		return err
 	}
-	if path == "" {
-		return usagef("say with --policy where the policy is; --example prints one")
-	}
-	written, err := os.ReadFile(path)
+	policy, err := readPolicy(path)
 	if err != nil {
-		return usageError{err}
-	}
-	policy, err := orchestrator.ParsePolicy(written, api.Verbs)
-	if err != nil {
-		return usagef("%s: %s", path, oneLine(err.Error()))
+		return err
 	}
 	name, key, err := a.identity()
 	if err != nil {
@@ -90,21 +94,43 @@ func (a *app) orchestrate(ctx context.Context, path string, dry bool) error {
 	if err != nil {
 		return err
 	}
+	say := func(line string) { fmt.Fprintln(a.err, "signalbox: "+oneLine(line)) }
+	decides := &fitting{policy: policy, name: name, say: say}
 	o, err := ticketclient.NewOrchestrator(c, ticketclient.OrchestratorOptions{
 		Name: name, Key: key, DryRun: dry,
-		Decide: func(t *ticketclient.Ticket, now time.Time) ([]ticketclient.Move, time.Time) {
-			return policy.Decide(name, t, now)
-		},
+		Decide: decides.decide,
 		OnMove: func(t *ticketclient.Ticket, m ticketclient.Move, err error) { a.moved(t, m, err, text) },
+		OnReady: func(open int) {
+			say(fmt.Sprintf("%s decides about tickets at %s by %s; %d were open", name, a.url, path, open))
+		},
 		OnError: func(err error) {
 			line, _ := explain(err, "signalbox orchestrator")
-			fmt.Fprintln(a.err, "signalbox: "+oneLine(line))
+			say(line)
 		},
 	})
 	if err != nil {
 		return err
 	}
 	return o.Run(ctx)
+}
+
+// fitting decides by a policy, and says so once when the policy does not fit the
+// catalogue of verbs that is in force, which a broker of another version may change.
+type fitting struct {
+	policy *orchestrator.Policy
+	name   string
+	say    func(string)
+	judged string // the version of the catalogue that was looked at
+}
+
+func (f *fitting) decide(t *ticketclient.Ticket, now time.Time) ([]ticketclient.Move, time.Time) {
+	if f.judged != t.Verbs.Version {
+		f.judged = t.Verbs.Version
+		if err := f.policy.Fits(t.Verbs); err != nil {
+			f.say(err.Error())
+		}
+	}
+	return f.policy.Decide(f.name, t, now)
 }
 
 // moved says that a move was made, or would be.

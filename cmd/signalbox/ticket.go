@@ -26,14 +26,14 @@ func ticketAgentExample(name string) string {
 func (a *app) ticketCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ticket",
-		Short: "List, show and follow tickets",
-		Long: "Show where tickets are, and what was said about them. What you see is what the agent in --as may read: an\n" +
-			"auditor and the orchestrator all of it, a domain agent its own part.",
+		Short: "Open, cancel, list, show and follow tickets",
+		Long: "Open, amend and cancel tickets, as an intake; show where they are, and what was said about them. What you see is what\n" +
+			"the agent in --as may read: an auditor and the orchestrator all of it, a domain agent its own part.",
 		Example: ticketAgentExample("ed") + "  signalbox ticket list --as ed --agent-key ed.key",
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.ticketListCommand(), a.ticketShowCommand(), a.ticketFollowCommand())
+	cmd.AddCommand(a.ticketOpenCommand(), a.ticketAmendCommand(), a.ticketCancelCommand(), a.ticketListCommand(), a.ticketShowCommand(), a.ticketFollowCommand())
 	return cmd
 }
 

@@ -56,8 +56,5 @@ func plainJSON(raw json.RawMessage) string {
 	if json.Unmarshal(raw, &text) != nil {
 		text = string(raw)
 	}
-	if runes := []rune(text); len(runes) > 80 {
-		text = string(runes[:79]) + "…"
-	}
-	return text
+	return clipped(text, 80)
 }

@@ -3,12 +3,18 @@
 package orchestrator
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	ticketclient "signalbox/client/ticket"
 	"signalbox/ticket"
 )
+
+// patience is how long a ticket waits in silence after the gate has said to go on,
+// where the policy has no complete_within: the protocol's default for that.
+const patience = 30 * time.Minute
 
 // Why a ticket is moved. What is read again when the ticket is looked at after a
 // restart has a name here.
@@ -16,6 +22,7 @@ const (
 	reasonResumed     = "resumed"
 	reasonReplanned   = "replanned"
 	reasonUndelivered = "deliver_by_missed" // of the bus: an execute did not reach its domain
+	reasonUnanswered  = "expires_at_missed" // of the bus: nobody has answered a request for approval
 )
 
 // Decide says what an orchestrator says next about a ticket, and when it wants to be
@@ -57,7 +64,47 @@ func (p *Policy) Decide(me string, t *ticketclient.Ticket, now time.Time) ([]tic
 	case "ESCALATED":
 		d.escalatedTo()
 	}
+	if len(d.moves) == 0 && d.wake.IsZero() && d.resumed() && !d.awaited() {
+		d.watch()
+	}
 	return d.moves, d.wake
+}
+
+// watch asks the gate again if it has said to go on, and nothing came of that: the
+// deadlines that were missed before are nobody's any more.
+func (d *decision) watch() {
+	last := d.t.Messages[len(d.t.Messages)-1]
+	due := last.Time.Add(cmp.Or(time.Duration(d.rule.CompleteWithin), patience))
+	if due.After(d.now) {
+		d.wake = due
+		return
+	}
+	d.escalate("no_progress", fmt.Sprintf("The gate has said to go on, and nothing was said since %s.", last.Time.UTC().Format(time.RFC3339)), d.last)
+}
+
+// awaited reports whether there is a deadline of which the bus will say that it was
+// missed.
+func (d *decision) awaited() bool {
+	open := func(m *ticketclient.Message, n int) bool {
+		due, err := m.Due(n)
+		return err == nil && due.After(d.now)
+	}
+	for _, q := range d.asks {
+		if d.denies[q.request.ID] == nil && open(q.request, 0) {
+			return true
+		}
+	}
+	for _, s := range d.slices {
+		if s.request != nil && s.proposal == nil && open(s.request, 0) {
+			return true
+		}
+		for _, r := range s.runs {
+			if r.result == nil && !r.dead && open(r.execute, 1) {
+				return true
+			}
+		}
+	}
+	return d.request != nil && d.undecided()
 }
 
 // decision is the making of the next moves.
@@ -138,9 +185,10 @@ func (d *decision) replan(cause *ticketclient.Message) {
 	d.to("PLANNING", reasonReplanned, cause)
 }
 
-// after does what the rule says about a plan that has come to an end.
+// after does what the rule says about a plan that has come to an end. Once the gate
+// was asked about it and has said to go on, that is to close the ticket.
 func (d *decision) after(act, reason string) {
-	if d.cancel != nil {
+	if d.cancel != nil || d.resumed() {
 		act = ActClose
 	}
 	switch act {
@@ -169,56 +217,19 @@ func (d *decision) resolved() {
 	d.close("resolved")
 }
 
-// escalatedTo asks the gate what to do, and does it.
-func (d *decision) escalatedTo() {
-	if d.ask != nil {
-		for _, g := range d.grants[d.ask.ID] {
-			d.chosen(g)
-			return
-		}
-		due, err := d.ask.Due(0)
-		if err == nil && due.After(d.now) && d.denies[d.ask.ID] == nil {
-			d.wake = due
-			return
-		}
-	}
-	request := &ticketclient.ApprovalRequest{
-		Kind: "escalation", Summary: d.why(), Risk: d.risk(), ApproversRequired: 1, Options: []string{"resume", "replan", "cancel", "close"},
-	}
-	if d.rule != nil {
-		request.ExpiresAt = within(d.now, d.rule.ApproveWithin)
-	}
-	d.say(ticket.TypeApprovalRequest, ticket.RoleGate, d.last, fmt.Sprintf("ask/%d", d.questions+1), request)
-}
+// summaryMax is how much of a text a summary has: what a payload may have of it, with
+// room for what is not ASCII.
+const summaryMax = 2000
 
-// chosen does what the gate has chosen.
-func (d *decision) chosen(grant *ticketclient.Message) {
-	switch grant.Payload.(*ticketclient.ApprovalGrant).Choice {
-	case "resume":
-		d.to(d.resumeTo, reasonResumed, grant)
-	case "replan":
-		d.to("PLANNING", reasonReplanned, grant)
-	case "cancel":
-		d.to("CANCELLED", "cancelled", grant)
-	default:
-		d.to("CLOSED", "closed", grant)
-	}
-}
-
-// why says in a sentence what the gate is asked about.
-func (d *decision) why() string {
-	text := d.content.Title
-	if s, ok := d.last.Payload.(*ticketclient.State); ok {
-		for _, id := range s.Cause {
-			if m := d.t.Message(id); m != nil {
-				if e, ok := m.Payload.(*ticketclient.Escalation); ok {
-					text += fmt.Sprintf(" (%s of %s: %v)", e.ReasonCode, m.From, e.Asks)
-				}
-			}
-		}
+// shortened keeps a text within what a payload may have of it.
+func shortened(text string) string {
+	if runes := []rune(text); len(runes) > summaryMax {
+		return string(runes[:summaryMax-1]) + "…"
 	}
 	return text
 }
+
+func sentences(texts []string) string { return strings.Join(texts, " ") }
 
 // within is a deadline so long from now, zero for that of the protocol.
 func within(now time.Time, d Duration) time.Time {

@@ -75,7 +75,7 @@ func (d *decision) dependsOn(s *slice) []string {
 // draw makes the plan but for what is each slice's own. All of it follows from the
 // proposals, the window from when the last of them came.
 func (d *decision) draw() (*ticketclient.Plan, error) {
-	hashed := ticket.Plan{TicketID: d.t.ID, PlanID: fmt.Sprintf("plan-%d", d.revision), Revision: d.revision, PolicyVersion: d.p.verbs.Version}
+	hashed := ticket.Plan{TicketID: d.t.ID, PlanID: fmt.Sprintf("plan-%d", d.revision), Revision: d.revision, PolicyVersion: d.t.Verbs.Version}
 	var proposed []ticket.Proposed
 	var at, until time.Time
 	for _, s := range d.slices {
@@ -105,7 +105,7 @@ func (d *decision) draw() (*ticketclient.Plan, error) {
 		return nil, event.Errorf(event.CodePayloadInvalid, "The proposals are valid until %s, and the window starts at %s", until.Format(time.RFC3339), window.Start.Format(time.RFC3339))
 	}
 	var reason string
-	hashed.Tier, reason = d.p.verbs.Tier(proposed)
+	hashed.Tier, reason = d.t.Verbs.Tier(proposed)
 	hash, err := hashed.Hash()
 	return &ticketclient.Plan{
 		PlanID: hashed.PlanID, Revision: hashed.Revision, PlanHash: hash, PolicyVersion: hashed.PolicyVersion, Slices: hashed.Slices,
@@ -133,18 +133,22 @@ func (v *view) plans() (all []*ticketclient.Message) {
 	return all
 }
 
-// planned has a plan approved: by its tier, or by people. A plan of a low tier needs
-// people where a breaker is open on one of its targets, which the broker knows.
+// planned has a plan approved: by its tier, or by people. Under an open breaker any
+// plan needs people, unless they reset it.
 func (d *decision) planned() {
 	if d.freeze(); len(d.moves) > 0 {
 		return
 	}
 	plan := d.plan()
-	if plan.Tier <= ticket.TierReversible && d.t.Refused(ticket.TypeState, fmt.Sprintf("state/%d", d.view.moves+1)) == nil {
+	switch {
+	case len(d.t.Breakers) > 0 && d.rule.OnBreaker == ActReset && d.resetting():
+	case len(d.t.Breakers) > 0 && d.rule.OnBreaker == ActEscalate && !d.resumed():
+		d.escalate("breaker_open", fmt.Sprintf("The breaker of %s is open.", d.t.Breakers[0].Target), d.last)
+	case plan.Tier <= ticket.TierReversible && len(d.t.Breakers) == 0:
 		d.to("APPROVED", "tier_low", d.plans()...)
-		return
+	default:
+		d.askApproval("plan", d.slices[len(d.slices)-1].plan)
 	}
-	d.askApproval("plan", d.slices[len(d.slices)-1].plan)
 }
 
 // askApproval asks the gate about the plan.
@@ -201,14 +205,17 @@ func (d *decision) undecided() bool {
 }
 
 // entitled returns the grants under which something may be executed. Where they have
-// expired, the gate is asked again, and nothing is executed until it has said so.
+// expired, or are needed since a breaker was opened, the gate is asked, and nothing is
+// executed until it has said so.
 func (d *decision) entitled() ([]*ticketclient.Message, bool) {
 	grants, enough := d.granted()
 	switch {
 	case enough:
 		return grants, true
+	case d.request == nil:
+		d.askApproval("plan", d.last)
 	case d.denies[d.request.ID] != nil:
-		d.escalate("approval_lapsed", "The grants of the plan have expired, and the gate has denied to renew them.", d.denies[d.request.ID])
+		d.escalate("approval_lapsed", "The gate has denied to approve what is left of the plan.", d.denies[d.request.ID])
 	case !d.undecided():
 		d.askApproval("plan", d.last)
 	case len(d.grants[d.request.ID]) >= d.request.Payload.(*ticketclient.ApprovalRequest).ApproversRequired:
@@ -218,20 +225,27 @@ func (d *decision) entitled() ([]*ticketclient.Message, bool) {
 }
 
 // granted returns the grants of the plan that are in force, one of each approver, and
-// whether they are enough: none are needed where none were asked for.
+// whether they are enough: where none were asked for, that is while no breaker is open.
 func (d *decision) granted() (grants []*ticketclient.Message, enough bool) {
 	if d.request == nil {
-		return nil, true
+		return nil, len(d.t.Breakers) == 0
 	}
+	return d.live(d.request)
+}
+
+// live returns the grants of a request that are in force, one of each approver, and
+// whether they are as many as it needs.
+func (d *decision) live(request *ticketclient.Message) (grants []*ticketclient.Message, enough bool) {
+	ask := request.Payload.(*ticketclient.ApprovalRequest)
 	seen := map[string]bool{}
-	for _, g := range d.grants[d.request.ID] {
+	for _, g := range d.grants[request.ID] {
 		due, err := g.Due(0)
 		grant := g.Payload.(*ticketclient.ApprovalGrant)
-		if err != nil || !due.After(d.now) || seen[g.From] || g.From == d.content.Requester || grant.PlanHash != d.plan().PlanHash {
+		if err != nil || !due.After(d.now) || seen[g.From] || g.From == d.content.Requester || grant.PlanHash != ask.PlanHash {
 			continue
 		}
 		seen[g.From] = true
 		grants = append(grants, g)
 	}
-	return grants, len(grants) >= d.request.Payload.(*ticketclient.ApprovalRequest).ApproversRequired
+	return grants, len(grants) >= ask.ApproversRequired
 }

@@ -3,7 +3,9 @@
 package orchestrator
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	ticketclient "signalbox/client/ticket"
 	"signalbox/ticket"
@@ -27,17 +29,17 @@ type view struct {
 	cancel  *ticketclient.Message
 
 	revision int
-	asked    int      // the last revision that something was asked for
+	begun    int      // the last revision that something was asked for
 	slices   []*slice // of the revision, in the order of the rule
 	done     []string // slices of earlier revisions that have succeeded
 
-	request   *ticketclient.Message              // for approval of the plan
-	requests  int                                // how many of these there were for the revision
-	ask       *ticketclient.Message              // for a decision about an escalation
-	accept    *ticketclient.Message              // for acceptance of what is partial
-	questions int                                // how often the gate was asked about escalations
-	grants    map[string][]*ticketclient.Message // by request
-	denies    map[string]*ticketclient.Message
+	request  *ticketclient.Message              // for approval of the plan
+	requests int                                // how many there were about the plan of the revision
+	asks     map[string]*question               // by what the gate is asked for, see [aboutEscalation]
+	asked    int                                // how many of these there were
+	grants   map[string][]*ticketclient.Message // by request
+	denies   map[string]*ticketclient.Message
+	lapses   map[string]*ticketclient.Message // by request: the bus says that nobody answered it
 
 	stops []*ticketclient.Message // escalations that no move has taken up
 }
@@ -52,6 +54,19 @@ type slice struct {
 	tries    map[string]int  // how many there were
 }
 
+// question is what the gate is asked beside the approval of a plan.
+type question struct {
+	request *ticketclient.Message // the last one
+	times   int
+}
+
+// What a question is about, in view.asks. That of a breaker has the target behind it.
+const (
+	aboutEscalation = "escalation"
+	aboutPartial    = "accept_partial"
+	aboutBreaker    = "breaker_reset/"
+)
+
 // run is an execute and its result.
 type run struct {
 	execute *ticketclient.Message
@@ -61,7 +76,10 @@ type run struct {
 
 // look folds the messages of a ticket.
 func look(p *Policy, me string, t *ticketclient.Ticket) *view {
-	v := &view{t: t, me: me, grants: map[string][]*ticketclient.Message{}, denies: map[string]*ticketclient.Message{}}
+	v := &view{
+		t: t, me: me, asks: map[string]*question{}, grants: map[string][]*ticketclient.Message{},
+		denies: map[string]*ticketclient.Message{}, lapses: map[string]*ticketclient.Message{},
+	}
 	for _, m := range t.Messages {
 		v.take(p, m)
 	}
@@ -75,7 +93,7 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 		v.opened(p, m, payload)
 	case *ticketclient.PlanRequest:
 		s := v.slice(payload.SliceID)
-		s.request, s.rule.Domain, v.asked = m, m.To, max(v.asked, payload.Revision)
+		s.request, s.rule.Domain, v.begun = m, m.To, max(v.begun, payload.Revision)
 		if v.state == "OPEN" {
 			v.move("PLANNING", m)
 		}
@@ -95,6 +113,9 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 		v.asking(m, payload)
 	case *ticketclient.ApprovalGrant:
 		v.grants[payload.RequestID] = append(v.grants[payload.RequestID], m)
+		if q := v.asks[aboutEscalation]; q != nil && q.request.ID == payload.RequestID {
+			v.stops = nil // the gate has seen what was said until then
+		}
 	case *ticketclient.ApprovalDeny:
 		v.denies[payload.RequestID] = m
 	case *ticketclient.Execute:
@@ -138,7 +159,7 @@ func (v *view) opened(p *Policy, m *ticketclient.Message, payload *ticketclient.
 // that have not succeeded.
 func (v *view) match(p *Policy) {
 	v.slices = nil
-	if v.rule, v.star = p.match(v.content.SourceRef, v.content.Priority); v.rule == nil {
+	if v.rule, v.star = p.Match(v.content.SourceRef, v.content.Priority); v.rule == nil {
 		return
 	}
 	for _, s := range v.rule.Slices {
@@ -176,6 +197,7 @@ func (v *view) asking(m *ticketclient.Message, payload *ticketclient.ApprovalReq
 	if m.To != ticket.RoleGate {
 		return // an agent asks the orchestrator, who has no say in it
 	}
+	about := aboutEscalation
 	switch payload.Kind {
 	case "plan":
 		v.request = m
@@ -183,24 +205,48 @@ func (v *view) asking(m *ticketclient.Message, payload *ticketclient.ApprovalReq
 		if v.state == "PLANNED" {
 			v.move("AWAITING_APPROVAL", m)
 		}
+		return
 	case "accept_partial":
-		v.accept = m
-	case "escalation":
-		v.ask = m
-		v.questions++
+		v.requests++
+		about = aboutPartial
+	case "breaker_reset":
+		about = aboutBreaker + payload.Target
+	}
+	q := v.asks[about]
+	if q == nil {
+		q = &question{}
+		v.asks[about] = q
+	}
+	q.request = m
+	q.times++
+	v.asked++
+}
+
+// escalated notes what stops the ticket. Three things do not. A page about an execute
+// that was not delivered: the slice is dead, and the others go on. That the gate has
+// not answered a question: what follows is the policy's to say. And what is said here
+// to platform-ops about that.
+func (v *view) escalated(m *ticketclient.Message, payload *ticketclient.Escalation) {
+	r := v.run(m.CausationID)
+	switch {
+	case r != nil && m.From == ticket.RoleBus && payload.ReasonCode == reasonUndelivered:
+		r.dead = true
+	case m.From == ticket.RoleBus && payload.ReasonCode == reasonUnanswered && v.questioned(m.CausationID):
+		v.lapses[m.CausationID] = m
+	case payload.Severity == "info", m.From == v.me && m.To == ticket.RolePlatformOps:
+	default:
+		v.stops = append(v.stops, m)
 	}
 }
 
-// escalated notes what stops the ticket. A page about an execute that was not
-// delivered does not: the slice is dead, and the others go on.
-func (v *view) escalated(m *ticketclient.Message, payload *ticketclient.Escalation) {
-	if r := v.run(m.CausationID); r != nil && m.From == ticket.RoleBus && payload.ReasonCode == reasonUndelivered {
-		r.dead = true
-		return
+// questioned reports whether a message is a question to the gate.
+func (v *view) questioned(id string) bool {
+	for _, q := range v.asks {
+		if q.request.ID == id {
+			return true
+		}
 	}
-	if payload.Severity != "info" {
-		v.stops = append(v.stops, m)
-	}
+	return false
 }
 
 func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.State) {
@@ -208,7 +254,11 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	v.stops = slices.DeleteFunc(v.stops, func(stop *ticketclient.Message) bool { return slices.Contains(payload.Cause, stop.ID) })
 	if payload.To == "ESCALATED" {
 		v.resumeTo = payload.From
-		v.ask, v.stops = nil, nil // one decision is about all of them
+		v.stops = nil // one decision is about all of them
+		delete(v.asks, aboutEscalation)
+	}
+	if payload.Breaker != nil {
+		delete(v.asks, aboutBreaker+payload.Breaker.Target) // if it opens again, it is another question
 	}
 	v.move(payload.To, m)
 	switch {
@@ -219,9 +269,10 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	}
 }
 
-// retry forgets the rollbacks that have failed, and the verifications that came to
-// nothing: the gate wants them tried again.
+// retry forgets the rollbacks that have failed, the verifications that came to
+// nothing, and what the gate did not want to accept: it wants them tried again.
 func (v *view) retry() {
+	delete(v.asks, aboutPartial)
 	for _, s := range v.slices {
 		if r := s.runs[ticketclient.ModeVerify]; r != nil && r.result == nil {
 			delete(s.runs, ticketclient.ModeVerify)
@@ -239,8 +290,10 @@ func (v *view) again(p *Policy) {
 			v.done = append(v.done, s.rule.ID)
 		}
 	}
-	v.revision = v.asked + 1
-	v.request, v.accept, v.amended, v.requests = nil, nil, nil, 0
+	v.revision = v.begun + 1
+	v.request, v.amended, v.requests = nil, nil, 0
+	delete(v.asks, aboutPartial)
+	maps.DeleteFunc(v.asks, func(about string, _ *question) bool { return strings.HasPrefix(about, aboutBreaker) })
 	v.match(p)
 }
 

@@ -36,14 +36,14 @@ func (s *told) say(from, kind, to, cause string, payload any) *ticketclient.Mess
 // verified is a ticket of one slice whose verification is under way.
 func verified(t *testing.T) (s *told, execute *ticketclient.Message) {
 	t.Helper()
-	s = &told{Ticket: ticketclient.Ticket{ID: "INC-1", Trace: "t"}, t: t}
+	s = &told{Ticket: ticketclient.Ticket{ID: "INC-1", Trace: "t", Verbs: verbs(t)}, t: t}
 	s.say("desk", ticket.TypeOpen, "orchestrator", "", &ticketclient.Open{Op: "open", SourceRef: "desk:1", Priority: 2})
 	s.say("orch", ticket.TypePlanRequest, "network", "m1", &ticketclient.PlanRequest{SliceID: "fw", Revision: 1})
 	steps := []ticketclient.Step{{N: 1, Verb: "acl.block", Target: "fw/1"}}
 	s.say("net", ticket.TypeProposal, "network", "m2", &ticketclient.Proposal{SliceID: "fw", Revision: 1, Steps: steps, Rollback: steps})
 	now := time.Now()
 	s.say("orch", ticket.TypePlan, "network", "m3", &ticketclient.Plan{
-		PlanID: "plan-1", Revision: 1, Tier: 1, Slice: ticketclient.FrozenSlice{ID: "fw", Steps: steps, Rollback: steps},
+		PlanID: "plan-1", Revision: 1, Tier: 1, PolicyVersion: verbs(t).Version, Slice: ticketclient.FrozenSlice{ID: "fw", Steps: steps, Rollback: steps},
 		Window: ticketclient.Window{Start: now.Add(-time.Hour), End: now.Add(time.Hour)}, ValidUntil: now.Add(time.Hour),
 	})
 	s.say("orch", ticket.TypeState, "intake", "m4", &ticketclient.State{From: "PLANNED", To: "APPROVED"})

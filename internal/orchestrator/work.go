@@ -19,7 +19,7 @@ func (d *decision) approved() {
 	switch {
 	case d.amended != nil:
 		d.replan(d.amended)
-	case !plan.ValidUntil.After(d.now), !enough:
+	case !plan.ValidUntil.After(d.now), plan.PolicyVersion != d.t.Verbs.Version, !enough:
 		d.replan(d.last)
 	case plan.Window.Start.After(d.now):
 		d.wake = plan.Window.Start
@@ -171,19 +171,16 @@ func (d *decision) verifying() {
 	}
 }
 
-// partial does what the rule says about a plan of which a part took effect.
+// partial does what the rule says about a plan of which a part took effect. Once the
+// gate was asked about it and has said to go on, that is to undo it.
 func (d *decision) partial() {
 	act := d.rule.OnPartial
-	if d.cancel != nil {
+	if d.cancel != nil || d.resumed() && act != ActAccept {
 		act = ActRollback
 	}
 	switch act {
 	case ActRollback:
-		if s := d.irreversible(); s != nil {
-			d.escalate("no_rollback", fmt.Sprintf("The slice %s has no rollback.", s.rule.ID), d.last)
-			return
-		}
-		d.to("ROLLING_BACK", "rollback", d.last)
+		d.undo(d.last)
 	case ActReplan:
 		d.replan(d.last)
 	case ActAccept:
@@ -191,6 +188,15 @@ func (d *decision) partial() {
 	default:
 		d.escalate("partial", "The plan took effect in part.", d.last)
 	}
+}
+
+// undo begins the rollback, or asks what to do where there is none.
+func (d *decision) undo(cause *ticketclient.Message) {
+	if s := d.irreversible(); s != nil {
+		d.escalate("no_rollback", fmt.Sprintf("The slice %s has no rollback.", s.rule.ID), cause)
+		return
+	}
+	d.to("ROLLING_BACK", "rollback", cause)
 }
 
 // irreversible returns a slice that took effect and cannot be undone.
@@ -205,13 +211,22 @@ func (d *decision) irreversible() *slice {
 
 // accepting asks the gate to take what is there as it is.
 func (d *decision) accepting() {
-	switch {
-	case d.accept == nil:
-		d.askApproval("accept_partial", d.last)
-	case d.denies[d.accept.ID] != nil:
-		d.escalate("partial_denied", "The gate does not accept what took effect in part.", d.denies[d.accept.ID])
-	case len(d.grants[d.accept.ID]) >= d.accept.Payload.(*ticketclient.ApprovalRequest).ApproversRequired:
-		d.to("RESOLVED", "accepted", d.grants[d.accept.ID]...)
+	q := d.asks[aboutPartial]
+	switch said, grants, by := d.heard(q); said {
+	case answerAsk:
+		d.askApproval("accept_partial", by)
+	case answerYes:
+		d.to("RESOLVED", "accepted", grants...)
+	case answerNo:
+		reason, text := "partial_denied", "The gate does not accept what took effect in part."
+		if d.denies[q.request.ID] == nil {
+			reason, text = "partial_unanswered", fmt.Sprintf("The gate was asked %d times to accept what took effect in part, and has not answered.", q.times)
+		}
+		if d.rule.OnUnaccepted == ActRollback {
+			d.undo(by)
+			return
+		}
+		d.escalate(reason, text, by)
 	}
 }
 

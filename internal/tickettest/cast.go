@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"signalbox/api"
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/orchestrator"
@@ -40,7 +39,7 @@ func Run(ctx context.Context, all ...func(context.Context)) (stop func()) {
 // channel with the names of tickets that have come to their end.
 func Orchestrator(t testing.TB, url, policy string) (run func(context.Context), ended <-chan string) {
 	t.Helper()
-	p, err := orchestrator.ParsePolicy([]byte(policy), api.Verbs)
+	p, err := orchestrator.ParsePolicy([]byte(policy))
 	if err != nil {
 		t.Fatal(err)
 	}
