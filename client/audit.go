@@ -100,6 +100,7 @@ type AuditEntry struct {
 	Leaf     string          `json:"leaf,omitempty"`
 	Event    json.RawMessage `json:"event,omitempty"`  // while it is stored
 	Detail   json.RawMessage `json:"detail,omitempty"` // of an entry of another kind
+	Ticket   string          `json:"ticket,omitempty"` // that it was found by, if the query named one
 }
 
 // AuditEntries looks for entries of the audit trail. The query has the parameters of GET /v1/audit/entries; one answer

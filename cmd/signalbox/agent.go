@@ -108,7 +108,8 @@ func (a *app) agentKeygenCommand() *cobra.Command {
 		Use:   "keygen FILE",
 		Short: "Draw a key for an agent",
 		Long: "Draw an Ed25519 key, write the private part to a new file in PEM form (PKCS #8) that only its owner can read, and\n" +
-			"print the public part. The private part never leaves the agent; the broker has no need of it.",
+			"print the public part. The private part never leaves the agent; the broker has no need of it. Draw one key for each\n" +
+			"space: a message does not name its space, so what a key has signed for one counts in any other that knows the key.",
 		Example: "  signalbox agent keygen net.key",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

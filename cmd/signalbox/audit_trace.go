@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -17,12 +18,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/client"
+	"signalbox/event"
 )
 
 type entriesFlags struct {
-	from, to, position                          uint64
-	since, until, kind, topic, typ, source, key string
-	limit                                       int
+	from, to, position                                  uint64
+	since, until, kind, topic, typ, source, key, ticket string
+	limit                                               int
 }
 
 func (f *entriesFlags) query() url.Values {
@@ -32,7 +34,7 @@ func (f *entriesFlags) query() url.Values {
 			q.Set(name, strconv.FormatUint(n, 10))
 		}
 	}
-	for name, v := range map[string]string{"since": f.since, "until": f.until, "kind": f.kind, "topic": f.topic, "type": f.typ, "source": f.source, "key": f.key} {
+	for name, v := range map[string]string{"since": f.since, "until": f.until, "kind": f.kind, "topic": f.topic, "type": f.typ, "source": f.source, "key": f.key, "ticket": f.ticket} {
 		if v != "" {
 			q.Set(name, v)
 		}
@@ -46,7 +48,8 @@ func (a *app) auditEntriesCommand() *cobra.Command {
 		Use:   "entries",
 		Short: "Print what was decided, in order",
 		Long: "Print the entries of the audit trail that have all that is asked for: a line for each for people, or a JSON object\n" +
-			"with --json. The broker has no index of them and looks through the trail, so name a range where you can.",
+			"with --json. Only those about a ticket have an index; for all others the broker looks through the trail, so name a\n" +
+			"range where you can.",
 		Example: "  signalbox audit entries --limit 20\n" +
 			"  signalbox audit entries --kind refusal --since 2026-11-29T10:00:00Z\n" +
 			"  signalbox audit entries --topic 'fleet.>' --source /agents/a --json",
@@ -78,6 +81,7 @@ func (a *app) auditEntriesCommand() *cobra.Command {
 	fl.StringVar(&f.typ, "type", "", "the `type` of the event")
 	fl.StringVar(&f.source, "source", "", "the `source` of the event, or who else it was")
 	fl.StringVar(&f.key, "key", "", "the `key` of the event: its partitionkey or subject")
+	fl.StringVar(&f.ticket, "ticket", "", "a `ticket`, its trace, or one of its messages; these have an index")
 	fl.IntVar(&f.limit, "limit", 0, "stop after so many; 0 prints all")
 	return cmd
 }
@@ -107,31 +111,37 @@ func (a *app) eachEntry(ctx context.Context, c *client.Client, q url.Values, eac
 
 func (a *app) auditTraceCommand() *cobra.Command {
 	f := &entriesFlags{}
+	var all bool
 	cmd := &cobra.Command{
 		Use:   "trace ID",
 		Short: "Print everything that belongs to one trace, in order",
 		Long: "Print the whole path of decisions of one trace: the events whose correlationid, causationid, id, traceparent or trace\n" +
 			"id it is, their repetitions, and whatever was handed out, settled, given up or has expired of them. A line for each for people,\n" +
 			"or a JSON object with --json.\n\n" +
-			"Events that are gone are not found by a trace; keep those that have to be (retention, or an export).",
+			"Of a ticket, by its name, its trace or one of its messages, it is what was decided about all of its messages, those that\n" +
+			"were refused included. That has an index, so nothing else is looked through, unless --all asks for other events\n" +
+			"that name it too. Messages are for agents: say who asks with --as.\n\n" +
+			"Other events that are gone are not found by a trace; keep those that have to be (retention, or an export).",
 		Example: "  signalbox publish fleet.notes --id 5 --source /agents/a --type task.created --no-data\n" +
 			"  signalbox audit trace 5\n" +
 			"  signalbox audit trace 5 --json",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.auditTrace(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error { return a.auditTrace(cmd.Context(), args[0], all, f) },
 	}
 	fl := cmd.Flags()
 	fl.Uint64Var(&f.from, "from", 0, "begin with the entry of this `index`")
 	fl.StringVar(&f.since, "since", "", "not before this log `time`, such as 2026-11-29T10:00:00Z")
 	fl.StringVar(&f.until, "until", "", "not after this log `time`")
+	fl.BoolVar(&all, "all", false, "of a ticket: look through the whole trail too")
 	return cmd
 }
 
 // positionsPerQuery keeps a query within what the broker takes in one URL.
 const positionsPerQuery = 500
 
-// auditTrace looks for the events of a trace first, and then for what became of them.
-func (a *app) auditTrace(ctx context.Context, id string, f *entriesFlags) error {
+// auditTrace looks for what the trail has of a ticket, and where it is none's, or all is
+// asked for, for the events of a trace and what became of them.
+func (a *app) auditTrace(ctx context.Context, id string, all bool, f *entriesFlags) error {
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -141,10 +151,43 @@ func (a *app) auditTrace(ctx context.Context, id string, f *entriesFlags) error 
 		return err
 	}
 	found := map[uint64]client.AuditEntry{}
+	q := f.query()
+	q.Set("ticket", id)
+	err = a.eachEntry(ctx, c, q, func(e *client.AuditEntry) (bool, error) { found[e.Index] = *e; return true, nil })
+	var unnamed bool // it may be of a ticket, and is looked for among what is for everybody
+	if err != nil {
+		code := event.AsError(err).Code
+		if unnamed = code == event.CodeUnauthenticated; !unnamed && code != event.CodeParameterInvalid { // of which no ticket has the name
+			return err
+		}
+	}
+	if len(found) == 0 || all {
+		if err := a.traceEvents(ctx, c, id, f, found); err != nil {
+			return err
+		}
+	}
+	entries := slices.SortedFunc(maps.Values(found), func(a, b client.AuditEntry) int { return cmp.Compare(a.Index, b.Index) })
+	for i := range entries {
+		if err := writeEntry(a.out, &entries[i], text); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(entries) > 0:
+	case unnamed:
+		fmt.Fprintln(a.err, "signalbox: nothing that is stored for everybody has this trace; what is about a ticket is for agents, see --as")
+	default:
+		fmt.Fprintln(a.err, "signalbox: nothing that is stored has this trace")
+	}
+	return nil
+}
+
+// traceEvents looks for the events of a trace first, and then for what became of them.
+func (a *app) traceEvents(ctx context.Context, c *client.Client, id string, f *entriesFlags, found map[uint64]client.AuditEntry) error {
 	var positions []string
 	q := f.query()
 	q.Set("trace", id)
-	err = a.eachEntry(ctx, c, q, func(e *client.AuditEntry) (bool, error) {
+	err := a.eachEntry(ctx, c, q, func(e *client.AuditEntry) (bool, error) {
 		if len(positions) == 0 {
 			f.from = e.Index // nothing became of them before
 		}
@@ -161,19 +204,6 @@ func (a *app) auditTrace(ctx context.Context, id string, f *entriesFlags) error 
 		if err := a.eachEntry(ctx, c, q, func(e *client.AuditEntry) (bool, error) { found[e.Index] = *e; return true, nil }); err != nil {
 			return err
 		}
-	}
-	entries := make([]client.AuditEntry, 0, len(found))
-	for _, e := range found {
-		entries = append(entries, e)
-	}
-	slices.SortFunc(entries, func(a, b client.AuditEntry) int { return cmp.Compare(a.Index, b.Index) })
-	for i := range entries {
-		if err := writeEntry(a.out, &entries[i], text); err != nil {
-			return err
-		}
-	}
-	if len(entries) == 0 {
-		fmt.Fprintln(a.err, "signalbox: nothing that is stored has this trace")
 	}
 	return nil
 }
@@ -193,12 +223,22 @@ func writeEntry(w io.Writer, e *client.AuditEntry, text bool) error {
 		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, e.Outcome)
 		describeEvent(&b, e.Event)
 	case e.Kind == "expiry":
-		fmt.Fprintf(&b, "%s @%d has expired", e.Topic, e.Position)
+		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, expired(e.Detail))
 	default:
 		describeDetail(&b, e.Topic, e.Detail)
 	}
 	_, err := fmt.Fprintln(w, oneLine(b.String()))
 	return err
+}
+
+// expired says what is over: the time of an event, or one by which a message was to be
+// answered.
+func expired(detail json.RawMessage) string {
+	var missed struct{ Deadline, Message, Owed string }
+	if detail == nil || json.Unmarshal(detail, &missed) != nil || missed.Deadline == "" {
+		return "has expired"
+	}
+	return "missed its " + missed.Deadline + "  message " + missed.Message + "  escalated by " + missed.Owed
 }
 
 func describeEvent(b *bytes.Buffer, raw json.RawMessage) {
@@ -227,7 +267,7 @@ func describeDetail(b *bytes.Buffer, topic string, raw json.RawMessage) {
 	}
 	value := func(name string) string { return strings.Trim(string(members[name]), `"`) }
 	b.WriteString(strings.TrimSpace(cmp.Or(value("op"), value("code")) + " " + topic))
-	first := []string{"subscription", "id", "principal", "handed", "acked", "nacked", "extended", "gone", "from", "to", "position", "letter", "cause", "count", "reason"}
+	first := []string{"subscription", "id", "principal", "type", "message", "ticket", "handed", "acked", "nacked", "extended", "gone", "from", "to", "position", "letter", "cause", "count", "reason"}
 	for _, name := range first {
 		if members[name] != nil {
 			fmt.Fprintf(b, "  %s %s", name, value(name))

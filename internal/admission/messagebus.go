@@ -36,6 +36,6 @@ func Unknown(m *ticket.Message, key string) (*eventlog.Message, error) {
 	}
 	h := m.Header()
 	return &eventlog.Message{
-		Key: key, Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.ID, From: h.From, To: h.To, Version: h.SchemaVersion,
+		Key: key, Type: h.Type, Ticket: h.TicketID, Trace: h.TraceID, Cause: h.ID, ID: h.ID, From: h.From, To: h.To, Version: h.SchemaVersion,
 	}, err
 }

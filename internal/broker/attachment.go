@@ -80,6 +80,7 @@ func (a *Attachment) Open(ctx context.Context) (*dispatch.Reader, *Gap, error) {
 		if err != nil {
 			return nil, nil, err
 		}
+		reach.withhold(&spec)
 		spec.Select, _ = event.ParseSelection(config.Document.Config.Select) // it was checked when it was set
 		reader, err := a.b.dispatch.Open(spec)
 		if err == nil {

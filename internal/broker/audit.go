@@ -28,7 +28,7 @@ func (b *Broker) Checkpoint(ctx context.Context, fresh bool) (audit.Checkpoint, 
 	if fresh {
 		atLeast = b.AuditSize()
 	}
-	return b.audit.checkpoint(ctx, atLeast)
+	return b.audit.checkpoint(ctx, atLeast, forReader)
 }
 
 // StoredCheckpoint returns the checkpoint over so many entries, if one was signed.
@@ -58,14 +58,14 @@ func (b *Broker) StoredCheckpoints(from, to uint64, most int, each func(size uin
 // ProveEntry proves that an entry is part of what a checkpoint has signed, and waits
 // until there is such a checkpoint.
 func (b *Broker) ProveEntry(ctx context.Context, as identity.Principal, index uint64) (audit.Proof, error) {
-	return b.prove(ctx, b.Bodies(as), index)
+	return b.prove(ctx, b.Bodies(as), index, forReader)
 }
 
-func (b *Broker) prove(ctx context.Context, bodies Bodies, index uint64) (audit.Proof, error) {
+func (b *Broker) prove(ctx context.Context, bodies Bodies, index uint64, who purpose) (audit.Proof, error) {
 	if size := b.AuditSize(); index >= size {
 		return audit.Proof{}, event.Errorf(event.CodeParameterInvalid, "There is no entry %d: the audit trail has %d.", index, size).With("leaf")
 	}
-	c, err := b.audit.checkpoint(ctx, index+1)
+	c, err := b.audit.checkpoint(ctx, index+1, who)
 	if err != nil {
 		return audit.Proof{}, err
 	}
@@ -83,11 +83,16 @@ func (b *Broker) prove(ctx context.Context, bodies Bodies, index uint64) (audit.
 
 // ProvePosition is ProveEntry for the entry by which an event got its position.
 func (b *Broker) ProvePosition(ctx context.Context, as identity.Principal, position uint64) (audit.Proof, error) {
-	index, err := b.entryOf(ctx, position)
+	leave, err := b.audit.enter()
 	if err != nil {
 		return audit.Proof{}, err
 	}
-	return b.ProveEntry(ctx, as, index)
+	index, err := b.entryOf(ctx, position)
+	leave()
+	if err != nil {
+		return audit.Proof{}, err
+	}
+	return b.prove(ctx, b.Bodies(as), index, forReader)
 }
 
 // ProveReceipt is ProvePosition for whoever has just published the event, and so
@@ -97,7 +102,7 @@ func (b *Broker) ProveReceipt(ctx context.Context, position uint64) (audit.Proof
 	if err != nil {
 		return audit.Proof{}, err
 	}
-	return b.prove(ctx, func(string) bool { return true }, index)
+	return b.prove(ctx, func(string) bool { return true }, index, forWriter)
 }
 
 // ProveConsistency proves that the trail of to entries begins with that of from. With
@@ -109,7 +114,7 @@ func (b *Broker) ProveConsistency(ctx context.Context, from, to uint64) (p audit
 	}
 	var signed []byte
 	if to == 0 {
-		c, err := b.audit.checkpoint(ctx, max(1, from))
+		c, err := b.audit.checkpoint(ctx, max(1, from), forReader)
 		if err != nil {
 			return p, err
 		}

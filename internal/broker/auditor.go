@@ -22,9 +22,11 @@ type auditor struct {
 	signer  *audit.Signer
 	trail   atomic.Pointer[trail]            // what is durable
 	latest  atomic.Pointer[audit.Checkpoint] // nil: none was signed yet
+	looking atomic.Int32                     // how many look for something in the trail
 	turn    chan struct{}                    // held by whoever builds or signs
 	tree    auditTree                        // of the holder of turn
 	signed  time.Duration                    // when latest was, see elapsed; of the holder of turn
+	spent   time.Duration                    // until when readers have used what they may, see elapsed; of the holder of turn
 	outside *courier
 }
 
@@ -39,6 +41,19 @@ const (
 	// auditSpacing is the least time between two checkpoints, which are kept for
 	// ever: whoever asks for proofs of what is new shares them.
 	auditSpacing = 100 * time.Millisecond
+	// auditForced is how often readers may have one signed that nobody else needs: a
+	// second apart in the long run, and auditForcedMax at once. So nobody who only reads
+	// can make the log grow.
+	auditForced    = time.Second
+	auditForcedMax = 20
+)
+
+// purpose says who needs a checkpoint.
+type purpose bool
+
+const (
+	forWriter purpose = false // whoever has added to the trail, or the broker itself
+	forReader purpose = true
 )
 
 // openAuditor opens the audit trail, and draws the key of a new data directory.
@@ -95,7 +110,7 @@ func (a *auditor) loop() {
 			return
 		case <-every.C:
 		}
-		if _, err := a.checkpoint(context.Background(), a.trail.Load().size); err != nil {
+		if _, err := a.checkpoint(context.Background(), a.trail.Load().size, forWriter); err != nil {
 			a.b.metrics.Audit.Failures.Inc()
 			a.b.logger.Error("no checkpoint of the audit trail could be signed", "err", err, "todo", "run signalbox verify on a copy of the data directory; what is missing is signed with the next checkpoint")
 		}
@@ -109,7 +124,7 @@ func (a *auditor) finish() error {
 		a.outside.close()
 		return nil
 	}
-	_, err := a.checkpoint(context.Background(), a.trail.Load().size)
+	_, err := a.checkpoint(context.Background(), a.trail.Load().size, forWriter)
 	a.outside.close()
 	return err
 }
@@ -128,25 +143,46 @@ func (a *auditor) unlock() { <-a.turn }
 
 // checkpoint returns a checkpoint over at least so many leaves, which must be
 // durable, and signs one if there is none.
-func (a *auditor) checkpoint(ctx context.Context, atLeast uint64) (audit.Checkpoint, error) {
-	if c := a.latest.Load(); c != nil && c.Size >= atLeast {
-		return *c, nil
-	}
-	if err := a.lock(ctx); err != nil {
-		return audit.Checkpoint{}, err
-	}
-	defer a.unlock()
-	if c := a.latest.Load(); c != nil && c.Size >= atLeast { // while waiting
-		return *c, nil
-	}
-	if wait := a.signed + auditSpacing - a.b.elapsed(); wait > 0 {
+func (a *auditor) checkpoint(ctx context.Context, atLeast uint64, who purpose) (audit.Checkpoint, error) {
+	for {
+		if c := a.latest.Load(); c != nil && c.Size >= atLeast {
+			return *c, nil
+		}
+		c, wait, err := a.signUnless(ctx, atLeast, who)
+		if err != nil || wait == 0 {
+			return c, err
+		}
 		select {
-		case <-time.After(wait):
+		case <-time.After(min(wait, auditSpacing)): // somebody else may have one signed earlier
 		case <-ctx.Done():
-			return audit.Checkpoint{}, event.Errorf(event.CodeOverloaded, "The request ended before a checkpoint was signed: %w. Ask again.", ctx.Err())
+			return c, event.Errorf(event.CodeOverloaded, "The request ended before a checkpoint was signed: %w. Ask again.", ctx.Err())
 		}
 	}
-	return a.sign()
+}
+
+// signUnless signs a checkpoint unless there is one meanwhile, or it is too early, and
+// says for how long.
+func (a *auditor) signUnless(ctx context.Context, atLeast uint64, who purpose) (c audit.Checkpoint, wait time.Duration, err error) {
+	if err := a.lock(ctx); err != nil {
+		return c, 0, err
+	}
+	defer a.unlock()
+	if c := a.latest.Load(); c != nil && c.Size >= atLeast {
+		return *c, 0, nil
+	}
+	now := a.b.elapsed()
+	wait = a.signed + auditSpacing - now
+	if who == forReader {
+		wait = max(wait, a.spent-auditForcedMax*auditForced-now)
+	}
+	if wait > 0 {
+		return c, wait, nil
+	}
+	if who == forReader {
+		a.spent = max(a.spent, now) + auditForced
+	}
+	c, err = a.sign()
+	return c, 0, err
 }
 
 // sign signs the trail as it is. It is called by the holder of the turn.

@@ -18,12 +18,17 @@ import (
 
 const (
 	// auditScanMax bounds the entries that one query looks at, and auditScanTime for
-	// how long: there is no index of the trail, which would cost every publish.
+	// how long: but for tickets there is no index of the trail, which would cost every
+	// publish.
 	auditScanMax  = 100_000
 	auditScanTime = 2 * time.Second
 	// AuditLimitMax bounds the entries of one answer, and auditPageBytes their bodies.
 	AuditLimitMax  = 1000
 	auditPageBytes = 8 << 20
+	// auditQueriesMax bounds the queries and proofs that are looked for at one time, each
+	// of which reads long out of the caches. What is more is refused with code
+	// overloaded, and may ask again.
+	auditQueriesMax = 8
 )
 
 // AuditQuery says which entries are wanted; what is zero asks for nothing. Entries that
@@ -41,6 +46,7 @@ type AuditQuery struct {
 	Key          string             // subject or partitionkey of the event
 	Trace        string             // correlationid, causationid, id, traceparent or its trace id
 	Positions    []PositionRange    // entries about one of these: of the events, their expiry and their deliveries
+	Ticket       string             // entries about it; or the trace of tickets, or the id of a message of one
 	Limit        int                // 0: 100
 }
 
@@ -50,12 +56,18 @@ type PositionRange struct{ First, Last uint64 }
 // AuditPage is the answer to a query: entries in order, and from where to go on.
 type AuditPage struct {
 	Entries []audit.Line
-	Next    uint64 // index to go on from
-	Size    uint64 // entries of the trail; the query is at its end if Next is not before it
+	Tickets []string // of a query by ticket: of which each of the entries is
+	Next    uint64   // index to go on from
+	Size    uint64   // entries of the trail; the query is at its end if Next is not before it
 }
 
 // AuditEntries looks for entries, at a bounded number of them.
 func (b *Broker) AuditEntries(ctx context.Context, q AuditQuery) (page AuditPage, err error) {
+	leave, err := b.audit.enter()
+	if err != nil {
+		return page, err
+	}
+	defer leave()
 	page.Size = b.AuditSize()
 	to := page.Size
 	if q.To != 0 {
@@ -67,31 +79,55 @@ func (b *Broker) AuditEntries(ctx context.Context, q AuditQuery) (page AuditPage
 	if q.Limit == 0 {
 		q.Limit = 100
 	}
-	began, held, bodies := b.elapsed(), 0, b.Bodies(q.As)
-	scan := min(to, page.Next+auditScanMax)
-	err = b.AuditLines(ctx, page.Next, scan, nil, func(l *audit.Line) (bool, error) {
-		if q.Until != 0 && l.Known && l.LogMillis > q.Until {
-			page.Next = page.Size // there is no more
-			return false, nil
-		}
-		page.Next = l.Index + 1
-		if !q.concerns(l) {
-			return b.elapsed()-began < auditScanTime, nil
-		}
-		if err := b.fillBody(l, bodies); err != nil {
-			return false, err
-		}
-		if q.matches(l) {
-			l.Body, l.Detail = bytes.Clone(l.Body), nil
-			page.Entries = append(page.Entries, *l)
-			held += len(l.Body)
-		}
-		return len(page.Entries) < q.Limit && held < auditPageBytes && b.elapsed()-began < auditScanTime, nil
-	})
+	s := auditSearch{b: b, q: &q, page: &page, bodies: b.Bodies(q.As), began: b.elapsed()}
+	if q.Ticket != "" {
+		err = s.ofTicket(ctx, to)
+	} else {
+		err = b.AuditLines(ctx, page.Next, min(to, page.Next+auditScanMax), nil, s.look)
+	}
 	if page.Next >= to {
 		page.Next = page.Size
 	}
 	return page, err
+}
+
+// enter takes one of the places of those who look for something in the trail.
+func (a *auditor) enter() (leave func(), err error) {
+	if a.looking.Add(1) > auditQueriesMax {
+		a.looking.Add(-1)
+		return nil, event.Errorf(event.CodeOverloaded, "%d queries of the audit trail are being answered, which is the limit. Ask again in a moment.", auditQueriesMax)
+	}
+	return func() { a.looking.Add(-1) }, nil
+}
+
+// auditSearch is a query on its way through the trail.
+type auditSearch struct {
+	b      *Broker
+	q      *AuditQuery
+	page   *AuditPage
+	bodies Bodies
+	began  time.Duration // see elapsed
+	held   int           // bytes of bodies in page
+}
+
+// look takes the next entry, and reports whether the one behind it is to be looked at.
+func (s *auditSearch) look(l *audit.Line) (more bool, err error) {
+	if s.q.Until != 0 && l.Known && l.LogMillis > s.q.Until {
+		s.page.Next = s.page.Size // there is no more
+		return false, nil
+	}
+	s.page.Next = l.Index + 1
+	if s.q.concerns(l) {
+		if err := s.b.fillBody(l, s.bodies); err != nil {
+			return false, err
+		}
+		if s.q.matches(l) {
+			l.Body, l.Detail = bytes.Clone(l.Body), nil
+			s.page.Entries = append(s.page.Entries, *l)
+			s.held += len(l.Body)
+		}
+	}
+	return len(s.page.Entries) < s.q.Limit && s.held < auditPageBytes && s.b.elapsed()-s.began < auditScanTime, nil
 }
 
 // auditFrom is where a query begins to look.

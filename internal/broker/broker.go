@@ -430,10 +430,12 @@ type ReadRequest struct {
 // something else from now on.
 func (b *Broker) Read(req ReadRequest) (*dispatch.Reader, error) {
 	spec := dispatch.Spec{Patterns: req.Patterns, Start: req.Start, View: req.View, Filter: req.Filter, Live: req.Live, Durable: req.Durable, Expired: req.Expired, Counted: req.Counted, Select: req.Select}
-	if err := b.reach(req.As).limit(&spec); err != nil {
-		b.refusals.add(req.As, refusedTopic(req.Patterns), event.AsError(err).Code)
+	reach := b.reach(req.As)
+	if err := reach.limit(&spec); err != nil {
+		b.refusals.add(req.As, refusedTopic(req.Patterns), event.AsError(err).Code, nil)
 		return nil, err
 	}
+	reach.withhold(&spec)
 	return b.dispatch.Open(spec)
 }
 
@@ -467,18 +469,4 @@ func (b *Broker) StateKey(topic, key string) (dispatch.KeyState, error) {
 // Digest returns the digest of a compacted topic.
 func (b *Broker) Digest(ctx context.Context, topic string) (dispatch.Digest, error) {
 	return b.dispatch.Digest(ctx, topic)
-}
-
-// Refused tells the broker of a request that a transport refused before it
-// became a proposal. It is counted, and logged within limits; what was to be
-// kept in memory only leaves nothing in the log either.
-func (b *Broker) Refused(p identity.Principal, topic string, err *event.Error) {
-	b.metrics.Publish.Refused(cause(err), 1)
-	if err.Facts[factEscalated] == true {
-		return
-	}
-	if b.dispatch.Ephemeral(topic) {
-		return
-	}
-	b.refusals.add(p, topic, err.Code)
 }

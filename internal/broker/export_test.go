@@ -104,3 +104,16 @@ func (b *Broker) Settings() eventlog.Settings { return b.projector.Settings() }
 
 // HoldAtMost sets how many messages may wait for the places outside.
 func (b *Broker) HoldAtMost(n int) { b.external.heldMax = n }
+
+// OccupyAudit has as many queries of the audit trail under way as there may be, until done.
+func (b *Broker) OccupyAudit() (done func()) {
+	b.audit.looking.Add(auditQueriesMax)
+	return func() { b.audit.looking.Add(-auditQueriesMax) }
+}
+
+// SpendAudit uses up what readers may have signed for the next hour.
+func (b *Broker) SpendAudit() {
+	b.audit.turn <- struct{}{}
+	b.audit.spent = b.elapsed() + time.Hour
+	b.audit.unlock()
+}

@@ -331,9 +331,23 @@ func (b *Broker) Discard(ctx context.Context, p identity.Principal, id string, f
 	return b.moveLetters(ctx, p, f, after, limit, &eventlog.Subscription{Op: eventlog.SubscriptionDiscard, ID: id, Reason: cut(reason)})
 }
 
+// redrives refuses a stream, which has a cursor and nothing that is handed out.
+func (b *Broker) redrives(id string) error {
+	_, config, _, ok, err := b.store.Subscription(id)
+	if err == nil && ok && config.Document.Config.Kind == event.KindStream {
+		err = event.Errorf(event.CodeSubscriptionConflict, "The subscription's kind is stream, and to redrive is to hand out again. Read its dead letters on the topic %q, and discard what is done with.", projector.LetterTopic(id))
+	}
+	return err
+}
+
 func (b *Broker) moveLetters(ctx context.Context, p identity.Principal, f LetterFilter, after uint64, limit int, op *eventlog.Subscription) (LetterMove, error) {
 	if err := b.own(p, op.ID); err != nil {
 		return LetterMove{}, err
+	}
+	if op.Op == eventlog.SubscriptionRedrive {
+		if err := b.redrives(op.ID); err != nil {
+			return LetterMove{}, err
+		}
 	}
 	letters, next, err := b.Letters(p, op.ID, f, after, limit)
 	if err != nil {

@@ -29,7 +29,7 @@ func (b *Broker) PostMessage(ctx context.Context, p identity.Principal, raw []by
 	proposal, err := b.admitMessage(p, raw)
 	if err != nil {
 		refused := event.AsError(err)
-		b.Refused(p, "", refused)
+		b.refused(p, "", refused, raw)
 		return MessageReceipt{}, refused
 	}
 	result, err := b.propose(ctx, proposal)

@@ -51,7 +51,7 @@ func (b *Broker) Publish(ctx context.Context, p identity.Principal, req PublishR
 	proposal, err := b.admit(p, &req)
 	if err != nil {
 		refused := event.AsError(err)
-		b.Refused(p, req.Topic, refused)
+		b.refusedRequest(p, &req, refused)
 		return PublishResult{}, refused
 	}
 	if proposal == nil { // an empty batch

@@ -10,6 +10,7 @@ import (
 	"signalbox/internal/dispatch"
 	"signalbox/internal/identity"
 	"signalbox/internal/projector"
+	"signalbox/internal/store"
 	"signalbox/ticket"
 )
 
@@ -179,6 +180,17 @@ func (r *reach) limit(spec *dispatch.Spec) error {
 		return err
 	}
 	return nil
+}
+
+// withhold has a reader step over what an agent's heartbeat says that it does not read.
+// What looks back at tickets and does not act on them is shown it, like what has expired.
+func (r *reach) withhold(spec *dispatch.Spec) {
+	if r.open || r.who.Subject() == "" || spec.Expired || plain(spec.Patterns) {
+		return
+	}
+	spec.Withheld = func(position uint64) (bool, error) {
+		return r.b.store.HasMessage(store.MessageWithheld, projector.WithheldKey(r.who.Subject(), position))
+	}
 }
 
 // own reports why somebody may not use a subscription: that of an agent is its own.

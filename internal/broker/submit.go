@@ -31,7 +31,7 @@ func (b *Broker) Submit(ctx context.Context, p identity.Principal, req PublishRe
 	proposal, err := b.admit(p, &req)
 	if err != nil {
 		refused := event.AsError(err)
-		b.Refused(p, req.Topic, refused)
+		b.refusedRequest(p, &req, refused)
 		return nil, refused
 	}
 	if proposal == nil {

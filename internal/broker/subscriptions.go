@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -312,6 +313,7 @@ func (b *Broker) checkSubscription(d *event.Subscription) error {
 	if err := b.open(); err != nil {
 		return err
 	}
+	d.Config.Topics, d.Types = distinct(d.Config.Topics), distinct(d.Types)
 	if _, err := b.selected(d); err != nil || d.Config.Kind != event.KindWebhook {
 		return err
 	}
@@ -319,6 +321,17 @@ func (b *Broker) checkSubscription(d *event.Subscription) error {
 		return event.Errorf(event.CodeSinkRefused, "This broker sends no webhooks.").With("sink")
 	}
 	return b.options.CheckSink(d.Sink)
+}
+
+// distinct is a list without what stands in it before.
+func distinct(list []string) []string {
+	out := list[:0:0]
+	for _, text := range list {
+		if !slices.Contains(out, text) {
+			out = append(out, text)
+		}
+	}
+	return out
 }
 
 // terms are those under which events find a webhook; none for other kinds, whose

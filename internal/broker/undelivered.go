@@ -35,8 +35,8 @@ func (s *bus) bury(o *obligation) error {
 	return err
 }
 
-// subscribers are the subscriptions of the agents that an execute was for. Those that
-// only have a cursor keep no dead letters.
+// subscribers are the subscriptions of the agents that an execute was for. A stream among
+// them was not given it either, or has not acknowledged it.
 func (s *bus) subscribers(o *obligation) (ids []string, err error) {
 	view := s.b.store.View(func() {})
 	var m store.MessageRow
@@ -53,7 +53,7 @@ func (s *bus) subscribers(o *obligation) (ids []string, err error) {
 		}
 		agent, err := registry.Agent(config.Owner)
 		settings := &config.Document.Config
-		if err == nil && slices.Contains(agent.Domains, m.To) && settings.Kind != event.KindStream &&
+		if err == nil && slices.Contains(agent.Domains, m.To) &&
 			slices.ContainsFunc(settings.Patterns(), func(p event.Pattern) bool { return p.Match(o.Letter) }) {
 			ids = append(ids, config.Document.ID)
 		}

@@ -29,10 +29,26 @@ func (r *Reader) Poll(limit Limit) (Window, error) {
 	if err == nil {
 		err = r.Check()
 	}
+	if err == nil && r.spec.Withheld != nil {
+		err = r.withhold(&window)
+	}
 	if err != nil {
 		return Window{}, err
 	}
 	return window, nil
+}
+
+// withhold takes out of a window what is kept from the reader.
+func (r *Reader) withhold(w *Window) (err error) {
+	w.Deliveries = slices.DeleteFunc(w.Deliveries, func(d Delivery) bool {
+		if err != nil || !d.Message {
+			return false
+		}
+		var kept bool
+		kept, err = r.spec.Withheld(d.Position)
+		return kept
+	})
+	return err
 }
 
 // Check reports why the reader may not go on.

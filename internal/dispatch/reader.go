@@ -47,6 +47,9 @@ type Spec struct {
 	// Check is asked of each window before it is delivered, and its error ends the
 	// reader. May be nil.
 	Check func() error
+	// Withheld reports whether the ticket message at a position is kept from this reader,
+	// which steps over it. May be nil.
+	Withheld func(position uint64) (bool, error)
 }
 
 // Counts say what a filter made of the events of a window.

@@ -21,6 +21,7 @@ type Message struct {
 	SentMillis  int64  `json:"sent_ms"`
 	Payload     string `json:"payload"`           // hash of its canonical form
 	Version     string `json:"version,omitempty"` // schema_version
+	ID          string `json:"id,omitempty"`      // of a refusal, which has no event
 
 	Deadlines []Deadline `json:"deadlines,omitempty"` // that something follows from
 

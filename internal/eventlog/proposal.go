@@ -62,7 +62,8 @@ type Proposal struct {
 	Reading *Reading
 
 	// Of KindRefusal: the code, and how many refusals this entry stands for. Message
-	// says of one that somebody has to know of what it was about.
+	// says what a refused message was about: as it claims, unless it has the Key under
+	// which its signature was verified.
 	RefusedCode  string
 	RefusedCount uint64
 

@@ -114,7 +114,7 @@ func (p *Projector) withhold(m *eventlog.Message, id string, position uint64) er
 		if b == nil || b.reads.Reads(m.Version) {
 			continue
 		}
-		p.setMessageRow(store.MessageWithheld, withheldKey(agent, position), id)
+		p.setMessageRow(store.MessageWithheld, WithheldKey(agent, position), id)
 		p.bus.counts.Withheld++
 		o := store.ObligationRow{
 			Reason: "version_unread", Severity: severityWarning, Ticket: m.Ticket, Trace: m.Trace, Cause: id, Refs: []string{id}, Context: "agent:" + agent,
@@ -134,15 +134,17 @@ func (p *Projector) withhold(m *eventlog.Message, id string, position uint64) er
 	return nil
 }
 
-func withheldKey(agent string, position uint64) string {
+// WithheldKey is the key of the row of kind store.MessageWithheld that keeps the message
+// at a position from an agent.
+func WithheldKey(agent string, position uint64) string {
 	return joined(agent, fmt.Sprintf("%020d", position))
 }
 
 // withheld reports whether a subscription's owner is not to have an event.
-func (p *Projector) withheld(s *subscription, c *eventlog.Candidate) (bool, error) {
-	if s.config.Owner == "" || !TicketTopic(c.Topic) {
+func (p *Projector) withheld(s *subscription, topic string, position uint64) (bool, error) {
+	if s.config.Owner == "" || !TicketTopic(topic) {
 		return false, nil
 	}
 	var id string
-	return p.messageRow(store.MessageWithheld, withheldKey(s.config.Owner, c.Position), &id)
+	return p.messageRow(store.MessageWithheld, WithheldKey(s.config.Owner, position), &id)
 }

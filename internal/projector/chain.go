@@ -29,10 +29,28 @@ type refusalDetail struct {
 	Code      string `json:"code"`
 	Principal string `json:"principal,omitempty"`
 	Count     uint64 `json:"count"` // how many refusals the entry stands for
+
+	// Of a ticket message, as it said itself: nothing else is kept of it, and who signed
+	// it may not be known.
+	Ticket  string `json:"ticket,omitempty"`
+	Message string `json:"message,omitempty"` // its id
+	Type    string `json:"type,omitempty"`
+	From    string `json:"from,omitempty"`
 }
 
 func (p *Projector) refusalEntry(proposal *eventlog.Proposal, topic, code string) {
-	p.chain(audit.Detailed(audit.KindRefusal, topic, mustDetail(refusalDetail{code, proposal.Principal, max(1, proposal.RefusedCount)})))
+	detail := refusalDetail{Code: code, Principal: proposal.Principal, Count: max(1, proposal.RefusedCount)}
+	m := proposal.Message
+	if m != nil {
+		detail.Ticket, detail.Message, detail.Type, detail.From = m.Ticket, m.ID, m.Type, m.From
+		if len(proposal.Entries) > 0 {
+			detail.Message = proposal.Entries[0].ID
+		}
+	}
+	p.chain(audit.Detailed(audit.KindRefusal, topic, mustDetail(detail)))
+	if m != nil {
+		p.concern(audit.KindRefusal, m.Ticket)
+	}
 }
 
 // controlDetail is what the entry of a change of topics or settings says.
@@ -54,6 +72,13 @@ func mustDetail(v any) []byte {
 		panic(fmt.Sprintf("projector: a detail does not encode: %v", err))
 	}
 	return b
+}
+
+// messageExpiry notes that the expirytime of a message has ended its delivery, which is
+// all that it ends.
+func (p *Projector) messageExpiry(t *topic, position uint64, hlc event.HLC) error {
+	p.expiryEntry(t, position, hlc)
+	return p.concernPositions(audit.KindExpiry, position)
 }
 
 // expiryEntry notes that an event's expirytime has removed it.

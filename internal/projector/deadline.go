@@ -201,10 +201,17 @@ func (p *Projector) deliveredUpTo(s *subscription, after, to uint64) error {
 	}
 	for _, topic := range topics {
 		for _, u := range slices.Clone(p.bus.undelivered[topic]) {
-			if u.position > after && u.position <= to {
-				if err := p.delivered(s, topic, u.position); err != nil {
+			if u.position <= after || u.position > to {
+				continue
+			}
+			if kept, err := p.withheld(s, topic, u.position); kept || err != nil { // its cursor went past it
+				if err != nil {
 					return err
 				}
+				continue
+			}
+			if err := p.delivered(s, topic, u.position); err != nil {
+				return err
 			}
 		}
 	}
@@ -254,6 +261,7 @@ func (p *Projector) missDeadline(timer store.Timer) error {
 	e := audit.Detailed(audit.KindExpiry, row.Topic, mustDetail(missedDetail{of, id, member, row.Due, owed}))
 	e.Position = row.Position
 	p.chain(e)
+	p.concern(audit.KindExpiry, of)
 	if d.Missed == ticket.MissedDeadLetter {
 		return p.executeUndelivered(id) // the other slices go on
 	}

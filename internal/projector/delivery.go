@@ -204,7 +204,7 @@ func (p *Projector) handNew(s *subscription, h *eventlog.HandOut, now int64, d *
 		if err != nil {
 			return err
 		}
-		if held, err := p.withheld(s, c); err != nil || held {
+		if held, err := p.withheld(s, c.Topic, c.Position); err != nil || held {
 			if err != nil {
 				return err
 			}

@@ -4,9 +4,11 @@ package projector
 
 import (
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 
+	"signalbox/event"
 	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 )
@@ -34,13 +36,13 @@ type deliveryDetail struct {
 
 // deliveryEntry notes what a change of a subscription's deliveries did, if it did
 // anything. The cursor is that of the subscription before it.
-func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, d *Delivery, cursor uint64) {
+func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, d *Delivery, cursor uint64) error {
 	op := proposal.Subscription
 	detail := deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}
 	var handed, acked, nacked, extended, gone Ranges
 	switch {
 	case d.Stale:
-		return
+		return nil
 	case op.Op == eventlog.SubscriptionHandOut:
 		for _, h := range d.Handed {
 			handed.Add(h.Position)
@@ -68,9 +70,33 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 	}
 	detail.Handed, detail.Acked, detail.Nacked, detail.Extended, detail.Gone = handed.Text(), acked.Text(), nacked.Text(), extended.Text(), gone.Text()
 	if detail == (deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}) {
-		return
+		return nil
 	}
 	p.chain(audit.Detailed(audit.KindDelivery, TopicSubscriptions, mustDetail(detail)))
+	patterns := s.settings().Patterns()
+	if len(p.registry.agents) == 0 || !slices.ContainsFunc(patterns, ofMessages) {
+		return nil
+	}
+	return p.concernDelivery(&detail, patterns)
+}
+
+// ofMessages reports whether a pattern selects topics of messages.
+func ofMessages(pattern event.Pattern) bool {
+	_, ok := pattern.Both(ticketTopics)
+	return ok
+}
+
+// concernDelivery has the entry of a delivery found by the tickets whose messages were
+// delivered. Where it only says from which cursor to which, these are all that are on
+// one of the topics.
+func (p *Projector) concernDelivery(detail *deliveryDetail, topics []event.Pattern) error {
+	ranges := detail.positions()
+	if detail.listed() {
+		topics = nil
+	}
+	tickets, err := p.ticketsAt(ranges, topics)
+	p.concern(audit.KindDelivery, tickets...)
+	return err
 }
 
 // opRead is what the entry of a reader without a subscription has in place of an
@@ -78,11 +104,16 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 const opRead = "read"
 
 // readingEntry notes what a reader without a subscription was given.
-func (p *Projector) readingEntry(proposal *eventlog.Proposal) {
+func (p *Projector) readingEntry(proposal *eventlog.Proposal) error {
 	r := proposal.Reading
-	p.chain(audit.Detailed(audit.KindDelivery, proposal.Topic, mustDetail(deliveryDetail{
+	detail := deliveryDetail{
 		Op: opRead, Principal: proposal.Principal, Door: r.Door, Topics: r.Topics, Messages: r.Messages, Handed: r.Positions, From: r.From, To: r.To,
-	})))
+	}
+	p.chain(audit.Detailed(audit.KindDelivery, proposal.Topic, mustDetail(detail)))
+	if r.Positions == "" {
+		return nil // of several readers together, of whom it is not known what each was given
+	}
+	return p.concernDelivery(&detail, nil)
 }
 
 // Ranges writes positions down, neighbours as one range.
@@ -126,11 +157,18 @@ func (r *Ranges) Text() string {
 
 // DeliveryPositions returns what the detail of a delivery is about: ranges of
 // positions, both ends included.
-func DeliveryPositions(detail []byte) (out [][2]uint64) {
+func DeliveryPositions(detail []byte) [][2]uint64 {
 	var d deliveryDetail
 	if json.Unmarshal(detail, &d) != nil {
 		return nil
 	}
+	return d.positions()
+}
+
+// listed reports whether the positions are known one by one.
+func (d *deliveryDetail) listed() bool { return d.To <= d.From || d.Handed != "" }
+
+func (d *deliveryDetail) positions() (out [][2]uint64) {
 	for _, text := range []string{d.Handed, d.Gone, d.Acked, d.Nacked, d.Extended} {
 		for part := range strings.SplitSeq(text, ",") {
 			first, last, isRange := strings.Cut(part, "-")
@@ -147,7 +185,7 @@ func DeliveryPositions(detail []byte) (out [][2]uint64) {
 	if d.Position != 0 {
 		out = append(out, [2]uint64{d.Position, d.Position})
 	}
-	if d.To > d.From && d.Handed == "" { // else those are known one by one
+	if !d.listed() {
 		out = append(out, [2]uint64{d.From + 1, d.To})
 	}
 	return out

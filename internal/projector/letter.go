@@ -4,6 +4,7 @@ package projector
 
 import (
 	"signalbox/event"
+	"signalbox/internal/audit"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/store"
 )
@@ -70,8 +71,15 @@ func (p *Projector) bury(s *subscription, proposal *eventlog.Proposal, d *Delive
 			return err
 		}
 	}
+	var of []string // tickets, of which there is one if the event is a message
+	if TicketTopic(topic) {
+		if of, err = p.ticketsAt([][2]uint64{{b.Position, b.Position}}, nil); err != nil {
+			return err
+		}
+	}
 	if len(proposal.Entries) > 0 { // an event that is a dead letter already leaves none
 		d.Letter = p.post(proposal, LetterTopic(s.id()), letterPolicy(s.settings()), &proposal.Entries[0]).Position
+		p.concern(audit.KindEvent, of...)
 		s.Letters++
 		p.setLetter(s, d.Letter, store.Letter{
 			Ordered: row.Ordered, Key: row.Key, Position: b.Position, Topic: topic, Attempts: row.Attempts, Redrives: redrives,
@@ -80,6 +88,7 @@ func (p *Projector) bury(s *subscription, proposal *eventlog.Proposal, d *Delive
 	}
 	if len(proposal.Entries) > 1 {
 		p.post(proposal, TopicQuarantine, noticePolicy(), &proposal.Entries[1])
+		p.concern(audit.KindEvent, of...)
 	}
 	if overdue {
 		if err := p.undelivered(s, b.Owed, d.Letter); err != nil || !ok {
@@ -151,9 +160,17 @@ func (p *Projector) redrive(s *subscription, op *eventlog.Subscription, d *Deliv
 		l.Redriven = s.Epoch
 		l.Redrives++
 		p.setLetter(s, position, l)
-		d.Moved++
+		d.moved(&l)
 	}
 	return nil
+}
+
+// moved counts a dead letter that was redriven or discarded.
+func (d *Delivery) moved(l *store.Letter) {
+	d.Moved++
+	if TicketTopic(l.Topic) {
+		d.messages = append(d.messages, l.Position)
+	}
 }
 
 // discard removes dead letters for good. The notice has the reason.
@@ -169,7 +186,7 @@ func (p *Projector) discard(s *subscription, proposal *eventlog.Proposal, d *Del
 		if err := p.removeLetter(s, position); err != nil {
 			return err
 		}
-		d.Moved++
+		d.moved(&l)
 	}
 	if d.Moved > 0 {
 		p.notice(proposal, 0)

@@ -22,6 +22,8 @@ const messageWindowMillis = 2 * 60 * 1000
 // TicketTopic reports whether a topic takes ticket messages, and nothing else.
 func TicketTopic(topic string) bool { return strings.HasPrefix(topic, ticket.TopicRoot+".") }
 
+var ticketTopics = TicketTopics()
+
 // TicketTopics matches them all. It panics if the pattern is none, which is a constant.
 func TicketTopics() event.Pattern {
 	patterns, err := event.ParsePatterns(ticket.TopicRoot + ".>")
@@ -72,8 +74,10 @@ func (p *Projector) message(proposal *eventlog.Proposal) (Result, error) {
 		e := &proposal.Entries[0]
 		first := answer.Verdicts[0]
 		p.chain(audit.Entry{Kind: audit.KindEvent, Position: first.Position, HLC: first.HLC, Flags: Duplicate, Topic: proposal.Topic, Digest: e.Body})
+		p.concern(audit.KindEvent, proposal.Message.Ticket)
 		return *answer, nil
 	}
+	p.concern(audit.KindEvent, proposal.Message.Ticket)
 	j.write()
 	return Result{Verdicts: []store.Verdict{verdict}}, p.keepMessage(proposal, verdict)
 }
@@ -225,6 +229,10 @@ func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) er
 	}
 	p.setMessageRow(store.MessageID, e.ID, row)
 	p.keepOfTicket(e.ID, &row)
+	p.placeMessage(m.Ticket, v.Position)
+	if m.Type == ticket.TypeOpen {
+		p.setMessageRow(store.MessageTrace, joined(m.Trace, m.Ticket), e.ID)
+	}
 	if err := p.keepDue(proposal, v); err != nil {
 		return err
 	}

@@ -24,13 +24,20 @@ func (p *Projector) keepOfTicket(id string, m *store.MessageRow) {
 // It walks over all messages, once in the life of a log and in one commit, while
 // the start waits: a million of them are some 150 MB of a batch.
 func (p *Projector) raised(before int) error {
-	if before >= levelOfTicket || p.settings.FeatureLevel < levelOfTicket {
-		return nil
+	reaches := func(level int) bool { return before < level && p.settings.FeatureLevel >= level }
+	if reaches(levelOfTicket) {
+		err := p.store.EachMessage(func(id string, row store.MessageRow) error {
+			p.keepOfTicket(id, &row)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return p.store.EachMessage(func(id string, row store.MessageRow) error {
-		p.keepOfTicket(id, &row)
-		return nil
-	})
+	if reaches(levelOfEntry) {
+		return p.raiseEntries()
+	}
+	return nil
 }
 
 // ofTicket checks the row of a message by its position: there is such a message.

@@ -3,7 +3,6 @@
 package projector_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -72,24 +71,14 @@ func TestRaisedLevelFindsOlderMessages(t *testing.T) {
 	r := staffedRig(t)
 	defer r.close()
 	r.do(opened(1).proposal(t))
-	var row store.MessageRow
-	view := r.store.View(func() {})
-	if ok, err := view.Message(store.MessageID, messageID(1), &row); !ok || err != nil {
-		t.Fatal(ok, err)
-	}
-	view.Close()
-	row.Ticket = "T0" // as that version left it: with the row of its id alone
-	value, err := json.Marshal(row)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b := r.store.NewBatch()
-	b.SetMessage(store.MessageID, messageID(9), value)
+	b := r.store.NewBatch() // as that version left it: with the row of its id alone
+	b.DeleteMessage(store.MessageOfTicket, store.OfTicketKey("T1", 1))
+	b.DeleteMessage(store.MessagePosition, store.PositionKey(1))
 	if err := r.store.Commit(b, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	b.Close()
-	if !slices.ContainsFunc(inspect(t, r), func(f projector.Finding) bool { return f.What == "message" && f.Key == messageID(9) }) {
+	if !slices.ContainsFunc(inspect(t, r), func(f projector.Finding) bool { return f.What == "message" && f.Key == messageID(1) }) {
 		t.Error("a message that its ticket does not have was not found")
 	}
 	older := defaultSettings()
@@ -97,7 +86,7 @@ func TestRaisedLevelFindsOlderMessages(t *testing.T) {
 	r.do(configure(older))
 	checkSound(t, r) // of that level nothing is missing
 	r.do(configure(defaultSettings()))
-	if got, want := messagesOf(t, r, "T0", 0), []string{"1 " + messageID(9) + " ticket.open bus.main.ticket.orchestrator"}; !slices.Equal(got, want) {
+	if got, want := messagesOf(t, r, "T1", 0), []string{"1 " + messageID(1) + " ticket.open bus.main.ticket.orchestrator"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	checkSound(t, r)

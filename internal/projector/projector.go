@@ -36,8 +36,9 @@ import (
 // message of a ticket, entries of the audit trail for what readers were given and
 // for messages whose time is over, and deadlines, obligations, heartbeats and the key
 // of the bus; it judges tickets. Level 4 added to a topic's figures what a shorter lag
-// has given up.
-const FeatureLevel = 4
+// has given up. Level 5 added the rows by which the audit trail of a ticket is found,
+// and does not count what approvers granted before they asked for the ticket themselves.
+const FeatureLevel = 5
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (
@@ -70,6 +71,7 @@ type Projector struct {
 	applied []Applied
 	gone    []Key
 	touched []*topic
+	placed  []placed // of the current group
 }
 
 // Result is what apply said about one proposal.
@@ -183,7 +185,7 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	defer func() { err = errors.Join(err, p.lookup.Close()) }()
 	p.batch = p.store.NewBatch()
 	p.leaves, p.entries = p.leaves[:0], p.entries[:0] // the batch copies them
-	p.applied, p.gone, p.touched = nil, nil, p.touched[:0]
+	p.applied, p.gone, p.touched, p.placed = nil, nil, p.touched[:0], p.placed[:0]
 	p.overlay.reset()
 	p.subscribed.reset()
 	firstLeaf := p.space.Leaves
@@ -255,11 +257,10 @@ func (p *Projector) apply(proposal *eventlog.Proposal, out *Output) (Result, err
 		out.Due = due
 		return Result{}, err
 	case eventlog.KindReading:
-		p.readingEntry(proposal)
-		return Result{}, nil
+		return Result{}, p.readingEntry(proposal)
 	case eventlog.KindRefusal:
 		p.refusalEntry(proposal, proposal.Topic, proposal.RefusedCode)
-		if proposal.Message != nil {
+		if proposal.Message != nil && proposal.RefusedCode == string(event.CodeMessageTypeUnknown) {
 			return Result{}, p.unknownType(proposal)
 		}
 		return Result{}, nil

@@ -61,6 +61,8 @@ type Delivery struct {
 	Moved   int    // of redrive and discard: how many dead letters
 	Full    bool   // of redrive: as many are pending as may be
 	Letter  uint64 // of bury: where the dead letter is
+
+	messages []uint64 // of redrive and discard: the positions of the messages that moved
 }
 
 // Stirred is a subscription that a commit has changed.
@@ -207,7 +209,9 @@ func (p *Projector) subscription(proposal *eventlog.Proposal) (Result, error) {
 	}
 	if !isControl(op.Op) {
 		if refused == nil {
-			p.deliveryEntry(s, proposal, result.Delivery, cursor)
+			if err := p.deliveryEntry(s, proposal, result.Delivery, cursor); err != nil {
+				return Result{}, err
+			}
 		}
 		result.Err = refused
 		return result, nil
@@ -217,7 +221,7 @@ func (p *Projector) subscription(proposal *eventlog.Proposal) (Result, error) {
 		return Result{Err: refused}, nil
 	}
 	p.chain(audit.Detailed(audit.KindControl, TopicSubscriptions, mustDetail(subscriptionDetail{proposal.Principal, public(op)})))
-	return result, nil
+	return result, p.concernPositions(audit.KindControl, result.Delivery.messages...)
 }
 
 // isControl tells changes by which somebody decides something from the many that

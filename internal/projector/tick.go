@@ -126,9 +126,8 @@ func (p *Projector) expire(t *topic, timer store.Timer) error {
 	if !found {
 		return p.expireHistory(t, timer)
 	}
-	if TicketTopic(t.Name) { // the expiry of a message ends its delivery only
-		p.expiryEntry(t, timer.Position, hlc)
-		return nil
+	if TicketTopic(t.Name) {
+		return p.messageExpiry(t, timer.Position, hlc)
 	}
 	if !t.Policy.Compacts() {
 		p.batch.DeleteEvent(t.Number, timer.Position)

@@ -118,7 +118,7 @@ func (j *judged) grant() (*event.Error, error) {
 		return refused, err
 	}
 	switch {
-	case slices.Contains(j.t.Requesters, j.m.From):
+	case asksFor(j.t, j.m.From):
 		return event.Errorf(event.CodeSelfApproval, "The agent %q has asked for the ticket %q, and does not approve it.", j.m.From, j.m.Ticket).With("payload/approver"), nil
 	case slices.ContainsFunc(r.Grants, func(g store.GrantRow) bool { return g.Approver == j.m.From }):
 		return event.Errorf(event.CodeAlreadyAnswered, "The agent %q has granted this, and counts once.", j.m.From).With("payload/approver"), nil
@@ -142,10 +142,20 @@ func (j *judged) deny() (*event.Error, error) {
 	return refused, err
 }
 
-// live are the grants of a request that have not expired.
+// asksFor reports whether an agent is one of those who ask for a ticket.
+func asksFor(t *store.TicketRow, agent string) bool { return slices.Contains(t.Requesters, agent) }
+
+// counts reports whether a grant counts. It does not after its time, and, unless it was
+// bound before, not once its approver has asked for the ticket as well, by an amendment:
+// at the moment at which something follows from it, somebody else has decided.
+func (j *judged) counts(g *store.GrantRow) bool {
+	return g.ExpiresMillis > j.now && (g.Bound != "" || !asksFor(j.t, g.Approver))
+}
+
+// live are the grants of a request that count.
 func (j *judged) live(r *store.RequestRow) (grants []*store.GrantRow) {
 	for i := range r.Grants {
-		if g := &r.Grants[i]; g.ExpiresMillis > j.now {
+		if g := &r.Grants[i]; j.counts(g) {
 			grants = append(grants, g)
 		}
 	}
@@ -233,6 +243,9 @@ func (p *Projector) grantedWhole(of, request string) (bool, error) {
 	}
 	agreed := map[string]int{}
 	for _, g := range t.Requests[i].Grants {
+		if asksFor(&t, g.Approver) {
+			continue
+		}
 		if agreed[g.Choice]++; agreed[g.Choice] >= t.Requests[i].Approvers {
 			return true, nil
 		}
@@ -264,7 +277,7 @@ func (j *judged) approved() (*event.Error, error) {
 		if r.Kind != requestPlan {
 			return boundTo(id, "a request of the kind "+r.Kind), nil
 		}
-		if r.Denied != "" || g.ExpiresMillis <= j.now {
+		if r.Denied != "" || !j.counts(g) {
 			continue
 		}
 		if g.Bound == "" {

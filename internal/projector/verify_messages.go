@@ -24,6 +24,8 @@ func (v *verifier) messages() error {
 		var id string
 		if owing, fault := v.owing(&m); owing {
 			err = fault
+		} else if index, fault := v.ofEntry(&m); index {
+			err = fault
 		} else if m.Kind == store.MessageID {
 			v.tally.Messages++
 			err = v.messageEvent(&m, topics)
@@ -80,6 +82,9 @@ func (v *verifier) messageEvent(m *store.MessageAt, topics map[string]*verified)
 	}
 	if row.Position <= t.RetiredTo {
 		return nil
+	}
+	if err := v.foundBy(m.Key, &row, t); err != nil {
+		return err
 	}
 	stored, err := v.in.HasEvent(t.Number, row.Position)
 	if err == nil && !stored {

@@ -392,6 +392,15 @@ func (in *Inspector) HasEvent(topic uint32, position uint64) (bool, error) {
 	return get(in.snapshot, appendEventKey(nil, topic, position), func([]byte) error { return nil })
 }
 
+// EventLeaf returns the index of an event's entry in the audit trail.
+func (in *Inspector) EventLeaf(topic uint32, position uint64) (leaf uint64, ok bool, err error) {
+	ok, err = getEvent(in.snapshot, topic, position, func(row EventRow) error {
+		leaf = row.Leaf
+		return nil
+	})
+	return leaf, ok, err
+}
+
 // HasTimer reports whether a timer is armed.
 func (in *Inspector) HasTimer(t Timer) (bool, error) {
 	return get(in.snapshot, appendTimerKey(nil, t), func([]byte) error { return nil })

@@ -28,6 +28,9 @@ const (
 	MessageBeat        MessageKind = 'h' // agent: its latest heartbeat, see BeatRow
 	MessageWithheld    MessageKind = 'w' // agent, position: the id of a message that it does not read
 	MessageUnknown     MessageKind = 'u' // ticket, from, type: the id of the obligation for a type that is none
+	MessageEntry       MessageKind = 'e' // ticket, index: the kind of an entry of the audit trail that is about the ticket
+	MessagePosition    MessageKind = 'p' // position: the ticket of the message there
+	MessageTrace       MessageKind = 'c' // trace, ticket: the id of a message that opened or amended the ticket
 )
 
 // MessageRow is what is known of a message beside its event.
@@ -68,6 +71,11 @@ func (l *Lookup) Message(kind MessageKind, key string) ([]byte, error) {
 	l.key = appendMessageKey(l.key[:0], kind, key)
 	value, _, err := l.get()
 	return value, err
+}
+
+// HasMessage reports whether there is a row about messages that has been committed.
+func (s *Store) HasMessage(kind MessageKind, key string) (bool, error) {
+	return get(s.db, appendMessageKey(nil, kind, key), func([]byte) error { return nil })
 }
 
 // Message reads a row about messages that is durable.

@@ -107,6 +107,11 @@ const exportsMax = 4
 // checkpoints behind the entries that they are over, see audit.Verify. It ends with
 // a checkpoint that is over all of it, unless `to` says where to end.
 func (s *Server) auditExport(w http.ResponseWriter, r *http.Request, q url.Values) (err error) {
+	if s.exports.Add(1) > exportsMax { // before a checkpoint is signed for it
+		s.exports.Add(-1)
+		return event.Errorf(event.CodeOverloaded, "%d exports are under way: retry later.", exportsMax)
+	}
+	defer s.exports.Add(-1)
 	var from, to uint64
 	if q.Has("from") {
 		if from, err = count(q, "from"); err != nil {
@@ -126,11 +131,6 @@ func (s *Server) auditExport(w http.ResponseWriter, r *http.Request, q url.Value
 	if size := s.broker.AuditSize(); from > to || to > size {
 		return event.Errorf(event.CodeParameterInvalid, "There is no range from %d to %d: the audit trail has %d entries.", from, to, size).With("to")
 	}
-	if s.exports.Add(1) > exportsMax {
-		s.exports.Add(-1)
-		return event.Errorf(event.CodeOverloaded, "%d exports are under way: retry later.", exportsMax)
-	}
-	defer s.exports.Add(-1)
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	start, chain, err := s.broker.AuditStart(r.Context(), from)

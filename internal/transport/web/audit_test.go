@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"signalbox/internal/audit"
+	"signalbox/ticket"
 )
 
 func (d *door) auditKeys() audit.Keys {
@@ -230,4 +231,45 @@ func TestDeliveriesAreEntries(t *testing.T) {
 	if !strings.Contains(entries, `"detail":{"op":"hand_out","subscription":"`+id+`","handed":"1"}`) {
 		t.Errorf("the hand-out of position 1 is not in the trail: %s; the fetch gave %s", entries, a.body)
 	}
+}
+
+// TestEntriesOfATicketAreFoundByIt: each names it, a refusal in its detail too, and page
+// by page nothing is left out or twice.
+func TestEntriesOfATicketAreFoundByIt(t *testing.T) {
+	d := openDoor(t, founded)
+	planned(d, 1)
+	d.agent = ""
+	d.call("POST", "/v1/agents", change(t, addAgent(5, "eve", ticket.RoleAuditor), "admin")).want(t, 200)
+	bad := envelope(t, "desk", ticket.TypeOpen, "orchestrator", "", `{}`)
+	d.do(request{method: "POST", path: "/v1/messages", body: string(bad.Bytes()), header: as("desk")}).refused(t, 422, "payload_invalid")
+	type entry struct {
+		Index, Kind, Ticket string
+		Detail              struct{ Code, Ticket, Message, Type, From string }
+	}
+	var all []entry
+	for next := "0"; ; {
+		var page struct {
+			Entries    []entry
+			Next, Size string
+		}
+		d.get("/v1/audit/entries?limit=2&ticket=INC-1&from="+next, as("eve")...).want(t, 200).into(t, &page)
+		all = append(all, page.Entries...)
+		if next = page.Next; next == page.Size {
+			break
+		}
+	}
+	if len(all) < 5 {
+		t.Fatalf("the trail of the ticket is %+v", all)
+	}
+	for i, e := range all {
+		if e.Ticket != "INC-1" || i > 0 && e.Index == all[i-1].Index {
+			t.Errorf("entry %d is %+v", i, e)
+		}
+	}
+	h := bad.Header()
+	if last := all[len(all)-1]; last.Kind != "refusal" || last.Detail.Code != "payload_invalid" || last.Detail.Ticket != "INC-1" || last.Detail.Message != h.ID || last.Detail.Type != h.Type || last.Detail.From != "desk" {
+		t.Errorf("the refusal is %+v", last)
+	}
+	d.get("/v1/audit/entries?ticket=INC-1").refused(t, 401, "unauthenticated")
+	d.get("/v1/audit/entries?ticket=INC%001", as("eve")...).refused(t, 400, "parameter_invalid")
 }

@@ -36,7 +36,7 @@ func (s *Server) auditEntries(w http.ResponseWriter, r *http.Request, q url.Valu
 	if strings.HasPrefix(r.Header.Get("Accept"), "application/x-ndjson") {
 		h.Set("Content-Type", "application/x-ndjson")
 		for i := range page.Entries {
-			b = append(appendEntry(b, &page.Entries[i]), '\n')
+			b = append(appendFound(b, &page, i), '\n')
 		}
 		_, err := w.Write(b)
 		return gone(err)
@@ -47,11 +47,20 @@ func (s *Server) auditEntries(w http.ResponseWriter, r *http.Request, q url.Valu
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = appendEntry(b, &page.Entries[i])
+		b = appendFound(b, &page, i)
 	}
 	b = append(b, `],"next":"`+next+`","size":"`+size+"\"}\n"...)
 	_, err = w.Write(b)
 	return gone(err)
+}
+
+// appendFound appends an entry of an answer, with the ticket that it was found by.
+func appendFound(dst []byte, page *broker.AuditPage, i int) []byte {
+	dst = appendEntry(dst, &page.Entries[i])
+	if page.Tickets == nil {
+		return dst
+	}
+	return append(appendJSON(append(dst[:len(dst)-1], `,"ticket":`...), page.Tickets[i]), '}')
 }
 
 // appendEntry appends an entry for people and programs that read what happened; an
@@ -114,7 +123,7 @@ func parseAuditQuery(q url.Values) (out broker.AuditQuery, err error) {
 		}
 		out.Topic = &p
 	}
-	out.Type, out.Source, out.Key, out.Trace = q.Get("type"), q.Get("source"), q.Get("key"), q.Get("trace")
+	out.Type, out.Source, out.Key, out.Trace, out.Ticket = q.Get("type"), q.Get("source"), q.Get("key"), q.Get("trace"), q.Get("ticket")
 	if q.Has("positions") {
 		if out.Positions, err = parsePositions(q.Get("positions")); err != nil {
 			return out, err

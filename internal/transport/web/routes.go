@@ -78,7 +78,7 @@ func table() []route {
 		{"GET", "/v1/audit/key", nil, (*Server).auditKey},
 		{"GET", "/v1/audit/checkpoint", []string{"fresh", "size"}, (*Server).auditCheckpoint},
 		{"GET", "/v1/audit/proof", []string{"leaf", "position", "from", "to"}, (*Server).auditProof},
-		{"GET", "/v1/audit/entries", []string{"from", "to", "from_position", "since", "until", "kind", "topic", "type", "source", "key", "trace", "positions", "limit"}, (*Server).auditEntries},
+		{"GET", "/v1/audit/entries", []string{"from", "to", "from_position", "since", "until", "kind", "topic", "type", "source", "key", "trace", "ticket", "positions", "limit"}, (*Server).auditEntries},
 		{"GET", "/v1/audit/export", []string{"from", "to"}, (*Server).auditExport},
 		{"POST", "/v1/filters/dry-run", nil, (*Server).dryRun},
 		{"GET", "/.well-known/webhook-keys", nil, (*Server).webhookKeys},
