@@ -360,6 +360,7 @@ func (b *Broker) begin(group []*eventlog.Proposal) error {
 				return result.Err
 			}
 		}
+		b.deliveries.stir(out.Subscriptions) // a tick may have found something to do
 		group = group[out.Taken:]
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"signalbox/event"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
 
@@ -128,7 +129,7 @@ func (pl *plan) worth() bool {
 	}
 	// A worker that finds nothing is a sign of life, too.
 	expires := pl.settings().ExpiresAfter.Std().Milliseconds()
-	return expires > 0 && pl.b.clock.Millis()-pl.state.Used > expires/4
+	return expires > 0 && pl.b.clock.Millis()-pl.state.Used > expires/projector.UnusedShare
 }
 
 // gap logs what was removed behind the cursor, and has the plan made anew.

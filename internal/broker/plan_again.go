@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"signalbox/event"
 	"signalbox/internal/dispatch"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
@@ -16,7 +17,10 @@ func (pl *plan) again(ctx context.Context) error {
 	if pl.state.Ready == 0 {
 		return nil
 	}
-	now := pl.b.clock.Millis()
+	now, most := pl.b.clock.Millis(), pl.req.Max
+	if pl.settings().Order == event.OrderStrict {
+		most = min(most, 1-int(pl.state.Outstanding-pl.state.Ready))
+	}
 	var spent []uint64
 	rows := map[uint64]store.Pending{}
 	err := pl.b.store.Outstanding(pl.number, pl.state.Epoch, func(position uint64, row store.Pending) (bool, error) {
@@ -28,7 +32,7 @@ func (pl *plan) again(ctx context.Context) error {
 			rows[position] = row
 		case row.DueMillis > now:
 			pl.next = min(pl.next, time.Duration(row.DueMillis-now)*time.Millisecond)
-		case len(pl.hand.Again) < pl.req.Max:
+		case len(pl.hand.Again) < most:
 			pl.hand.Again = append(pl.hand.Again, position)
 			rows[position] = row
 		}

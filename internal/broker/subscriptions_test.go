@@ -195,6 +195,70 @@ func TestUnusedSubscriptionEnds(t *testing.T) {
 	}
 }
 
+// TestWorkerThatFindsNothingUsesItsSubscription: also where that was not worth an entry
+// of the log.
+func TestWorkerThatFindsNothingUsesItsSubscription(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.ExpiresAfter = event.Duration(time.Hour) })
+	x.pass(14 * time.Minute)
+	x.sameIDs("of nothing", handedIDs(x.fetch(id)), "")
+	x.pass(59 * time.Minute)
+	x.settle()
+	if _, err := x.Subscription(id); err != nil {
+		t.Errorf("59 minutes after its last use: %v", err)
+	}
+	within(t, 20*time.Second, "ended", func() bool {
+		x.pass(time.Minute)
+		_, err := x.Subscription(id)
+		return errorCode(err) == event.CodeSubscriptionUnknown
+	})
+}
+
+// TestStartEndsWhatNobodyUsed: also a start that has something to configure, which is
+// what finds the subscription then.
+func TestStartEndsWhatNobodyUsed(t *testing.T) {
+	x := newBox(t, broker.Options{Restored: true})
+	defer func() { x.close() }()
+	unused := x.subscribe("a", func(d *event.Subscription) { d.Config.ExpiresAfter = event.Duration(time.Hour) })
+	x.close()
+	x.clock.pass(2 * time.Hour)
+	x.open()
+	within(t, 20*time.Second, "ended", func() bool {
+		_, err := x.Subscription(unused)
+		return errorCode(err) == event.CodeSubscriptionUnknown
+	})
+}
+
+// TestStrictIsOneEventAtATime: also of dead letters that come again, and while a new
+// event is out.
+func TestStrictIsOneEventAtATime(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) { d.Config.Order = event.OrderStrict })
+	x.mustSend("a", x.draft("1", "x", nil), x.draft("2", "y", nil), x.draft("3", "z", nil))
+	for _, want := range []string{"1", "2"} {
+		handed := x.fetch(id)
+		x.sameIDs("the first time", handedIDs(handed), want)
+		if _, err := x.Reject(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{handed[0].Token}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := x.fetch(id)
+	x.sameIDs("the first time", handedIDs(out), "3")
+	if moved, err := x.Redrive(context.Background(), anonymous(), id, broker.LetterFilter{}, 0, 10); err != nil || moved.Moved != 2 {
+		t.Fatalf("redriven: %+v, %v", moved, err)
+	}
+	x.sameIDs("while 3 is out", handedIDs(x.fetch(id)), "")
+	x.ack(id, out...)
+	for _, want := range []string{"1", "2"} {
+		out = x.fetch(id)
+		x.sameIDs("again", handedIDs(out), want)
+		x.sameIDs("while one is out", handedIDs(x.fetch(id)), "")
+		x.ack(id, out...)
+	}
+}
+
 // TestEventThatKillsItsConsumerIsQuarantined: the consumer of X falls silent each
 // time and others are taken meanwhile. Attempts are counted when they are handed
 // out, over a restart too. Guards F48, steps 1 to 3.

@@ -184,7 +184,7 @@ func (p *Projector) handOut(s *subscription, proposal *eventlog.Proposal, d *Del
 		if err != nil {
 			return err
 		}
-		if ok && row.State == store.PendingReady && row.DueMillis <= now && len(d.Handed) < h.Max && Spent(&row, s.settings(), s.Acked) == "" {
+		if ok && row.State == store.PendingReady && row.DueMillis <= now && len(d.Handed) < h.Max && !s.taken() && Spent(&row, s.settings(), s.Acked) == "" {
 			p.hand(s, position, row, now+h.Visibility, d)
 		}
 	}
@@ -197,7 +197,7 @@ func (p *Projector) handNew(s *subscription, h *eventlog.HandOut, now int64, d *
 	last := h.From.Cursor
 	for i := range h.Events {
 		c := &h.Events[i]
-		if len(d.Handed) >= h.Max || int(s.Outstanding) >= s.settings().MaxOutstanding {
+		if len(d.Handed) >= h.Max || int(s.Outstanding) >= s.settings().MaxOutstanding || s.taken() {
 			return p.stop(s, c, last)
 		}
 		_, known, err := p.pendingEvent(s, c.Position, false)
@@ -236,6 +236,12 @@ func (p *Projector) handNew(s *subscription, h *eventlog.HandOut, now int64, d *
 	s.pass(&h.Rest)
 	s.Cursor, s.Began, s.Since = h.To.Cursor, h.To.Began, h.To.Since
 	return nil
+}
+
+// taken reports whether nothing may be handed out because somebody has an event. Of
+// what is ready beside it there may be more: dead letters that come again, and notices.
+func (s *subscription) taken() bool {
+	return s.settings().Order == event.OrderStrict && s.Outstanding > s.Ready
 }
 
 // stop ends before a candidate, which is looked at again from there.

@@ -420,8 +420,14 @@ func (p *Projector) use(s *subscription) {
 	p.touchSubscription(s)
 }
 
+// UnusedShare is the part of expires_after, one of so many, within which a worker that
+// finds nothing need not be noted again.
+const UnusedShare = 4
+
+// unusedAt is when a subscription expires. What was not noted counts as use, too.
 func (p *Projector) unusedAt(s *subscription) int64 {
-	return s.Used + s.settings().ExpiresAfter.Std().Milliseconds()
+	after := s.settings().ExpiresAfter.Std().Milliseconds()
+	return s.Used + after + after/UnusedShare
 }
 
 // armUnused sees to it that a subscription which may expire is looked at.
