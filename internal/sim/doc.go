@@ -11,6 +11,13 @@
 // the proposals in the order of the log. Of tickets the model knows no states: it
 // holds against what their messages say what must be true of any sequence of them.
 //
+// What it covers: publishing in all its forms, with schemas, preconditions and
+// idempotency keys; policies and their changes, retention and compaction; readers,
+// states and digests; ephemeral topics; pull and stream subscriptions with their dead
+// letters and their end; messages about tickets; clocks that go wrong; crashes, also
+// while a broker starts, backups and restores. Not covered are transports, with them the
+// sending of webhooks, and places outside for the audit trail.
+//
 //	go test ./internal/sim                                a few seconds
 //	make sim FOR=2h                                       as long as you like
 //	go test ./internal/sim -run Simulation -sim.seed=7    that run again

@@ -4,6 +4,7 @@ package sim
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -351,8 +352,24 @@ func refusedByPolicy(policy event.Policy, e *eventlog.Entry) event.Code {
 		return event.CodeHLCRequired
 	case policy.Compacts() && keyOf(policy, e) == "":
 		return event.CodeKeyRequired
+	case policy.Schema == "", policy.Compacts() && e.Flags&eventlog.FlagBare != 0:
+		return ""
+	case e.Flags&eventlog.FlagJSON == 0:
+		return event.CodeDataNotJSON
+	case !formed(policy.Schema, e.Members[e.DataOffset:e.DataOffset+e.DataLength]):
+		return event.CodeSchemaViolation
 	}
 	return ""
+}
+
+// formed reports whether data has what schemaMost wants.
+func formed(schema string, data []byte) bool {
+	most := 0
+	if _, err := fmt.Sscanf(schema, schemaMost, &most); err != nil {
+		panic(err)
+	}
+	var object struct{ N *int }
+	return json.Unmarshal(data, &object) == nil && object.N != nil && *object.N <= most
 }
 
 func (m *model) condition(c *eventlog.Condition, policy event.Policy, winner *item) event.Code {

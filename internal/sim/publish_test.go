@@ -31,6 +31,7 @@ func topicNames() []string {
 	return []string{
 		"log.kept", "log.short", "log.sized",
 		"state.kept", "state.short", "state.lagged", "state.both", "state.pathed", "state.stamped",
+		"log.formed", "state.formed",
 	}
 }
 
@@ -41,6 +42,9 @@ func (w *world) drawTopic() string {
 	}
 	return pick(w.rng, topicNames()...)
 }
+
+// schemaMost is a schema that takes small numbers only.
+const schemaMost = `{"type":"object","required":["n"],"properties":{"n":{"maximum":%d}}}`
 
 // drawPolicy draws one that suits what a topic's name says.
 func (w *world) drawPolicy(name string) event.Policy {
@@ -71,6 +75,8 @@ func (w *world) drawPolicy(name string) event.Policy {
 		p.KeyFrom = "order.id"
 	case "stamped":
 		p.RequireHLC = true
+	case "formed":
+		p.Schema = pick(w.rng, "", fmt.Sprintf(schemaMost, w.rng.IntN(400)), fmt.Sprintf(schemaMost, 1<<20))
 	}
 	return p
 }

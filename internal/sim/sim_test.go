@@ -48,7 +48,7 @@ func steps() []step {
 		{"fetch", 10, stepFetch},
 		{"settle", 14, stepSettle},
 		{"stream", 5, stepStream},
-		{"letters", 2, stepLetters},
+		{"letters", 5, stepLetters},
 		{"signal", 6, stepSignal},
 		{"glance", 4, stepGlance},
 		{"message", 30, stepMessage},
@@ -123,6 +123,7 @@ func simulate(t *testing.T, seed uint64, list []int) (out outcome) {
 		for _, number := range list {
 			w.begin(number)
 			w.answers = w.answers[:0]
+			w.endUnused()
 			w.drawStep().do(w)
 		}
 		w.finish()
@@ -159,6 +160,7 @@ func (w *world) finish() {
 	for _, r := range w.readers {
 		w.read(r, pollAll)
 	}
+	w.endUnused()
 	for _, p := range w.pulls {
 		w.drain(p)
 	}

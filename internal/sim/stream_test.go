@@ -5,9 +5,9 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"signalbox/event"
-	"signalbox/internal/broker"
 	"signalbox/internal/dispatch"
 )
 
@@ -16,6 +16,7 @@ import (
 type stream struct {
 	id     string
 	reader reader // at is what was acknowledged
+	usage  usage
 }
 
 const streamsMax = 2
@@ -48,6 +49,7 @@ func (w *world) openStream() {
 	list := pick(w.rng, ">", "state.*", "log.short", "state.kept")
 	d.Config.Kind, d.Config.Topics, d.Config.View = event.KindStream, []string{list}, pick(w.rng, "", dispatch.ViewHistory)
 	d.Config.Start = pick(w.rng, "now", "earliest")
+	d.Config.ExpiresAfter = event.Duration(pick(w.rng, 0, time.Hour))
 	ctx, cancel := w.waiting()
 	defer cancel()
 	info, err := w.broker.CreateSubscription(ctx, anonymous(), d)
@@ -56,6 +58,8 @@ func (w *world) openStream() {
 	}
 	w.settle()
 	s := &stream{id: info.Document.ID, reader: reader{list: list, patterns: patterns(list), view: d.Config.View, at: info.Status.Cursor}}
+	s.usage = usage{after: d.Config.ExpiresAfter.Std().Milliseconds()}
+	s.usage.used(w.model.millis, true)
 	w.streams = append(w.streams, s)
 	w.note("%s from %s", s, d.Config.Start)
 }
@@ -72,6 +76,7 @@ func (w *world) attend(s *stream) {
 	defer func() {
 		a.Close()
 		w.settle()
+		s.usage.used(w.model.millis, false)
 	}()
 	w.settle()
 	s.reader.reader = r
@@ -100,37 +105,10 @@ func (w *world) attend(s *stream) {
 	if _, err := w.broker.Acknowledge(ctx, anonymous(), s.id, got); err != nil {
 		w.fail("%s acknowledges %s: %v", s, got, err)
 	}
+	s.usage.used(w.model.millis, true)
 	if got.Position > s.reader.at.Position {
 		s.reader.at = got
 	}
 	w.note("%s has acknowledged %s", s, got)
 	w.counts["acknowledged"]++
-}
-
-// stepLetters has dead letters delivered again, or discards them.
-func stepLetters(w *world) {
-	if len(w.pulls) == 0 {
-		return
-	}
-	p := w.pulls[w.rng.IntN(len(w.pulls))]
-	w.mark(p)
-	ctx, cancel := w.waiting()
-	defer cancel()
-	letters, _, err := w.broker.Letters(anonymous(), p.id, broker.LetterFilter{}, 0, broker.LetterMax)
-	if err != nil || len(letters) == 0 {
-		return
-	}
-	l := letters[w.rng.IntN(len(letters))]
-	f := broker.LetterFilter{Positions: []uint64{l.Position.Position}}
-	move, err := w.broker.Discard(ctx, anonymous(), p.id, f, 0, 1000, "the simulation says so")
-	w.settle()
-	if err != nil || move.Moved > 1 || move.Moved == 0 && !l.Redriven {
-		w.fail("%s: discarding the dead letter of %s: %+v, %v", p, l.At, move, err)
-	}
-	w.note("%s: the dead letter of %s is discarded", p, l.At)
-	w.counts["discarded"]++
-	again, _, err := w.broker.Letters(anonymous(), p.id, f, 0, broker.LetterMax)
-	if err != nil || len(again) > 0 {
-		w.fail("%s: the dead letter of %s was discarded and is there: %v", p, l.At, err)
-	}
 }

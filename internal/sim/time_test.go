@@ -94,7 +94,7 @@ func stepCrash(w *world) {
 		w.mu.Lock()
 		w.power = &powerCut{left: w.rng.IntN(2), unsynced: unsynced}
 		w.mu.Unlock()
-		pick(w.rng, stepPublish, stepPublish, stepRepeat, stepPolicy, stepWait, stepCompact, stepFetch, stepSettle)(w)
+		pick(w.rng, stepPublish, stepPublish, stepRepeat, stepPolicy, stepWait, stepCompact, stepFetch, stepSettle, stepLetters)(w)
 	}
 	w.mu.Lock()
 	w.power = nil
@@ -116,6 +116,12 @@ func (w *world) lost() bool {
 // the step must be there; of the step what the log has.
 func (w *world) recover(before *model) {
 	w.counts["crashes"]++
+	w.fall(before)
+	w.open(false)
+}
+
+// fall ends the broker whose power has failed, and looks at what that has left.
+func (w *world) fall(before *model) {
 	w.model = before
 	w.settleOld()
 	w.mu.Lock()
@@ -126,8 +132,7 @@ func (w *world) recover(before *model) {
 		w.fail("of %d proposals, of which %d were settled before, the disk has %d", len(w.tapped), before.sequence, sequence)
 	}
 	w.tapped = w.tapped[:sequence]
-	w.note("crash: the log has %d proposals, %d before this step", sequence, before.sequence)
-	w.open(false)
+	w.note("crash: the log has %d proposals, and had %d for certain", sequence, before.sequence)
 }
 
 // settleOld ends the broker whose power has failed. It does not know that yet.
@@ -143,6 +148,9 @@ func (w *world) settleOld() {
 // returns how many proposals the log has.
 func (w *world) audit() (sequence uint64) {
 	s, err := store.Open(store.Options{Dir: dataDir, FS: w.mem, ReadOnly: true, CacheBytes: 8 << 20})
+	if err != nil && w.model.sequence == 0 {
+		return 0 // the first start has not got so far, and the next one will show
+	}
 	if err != nil {
 		w.fail("the store does not open: %v", err)
 	}

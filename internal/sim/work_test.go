@@ -3,6 +3,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,6 +29,7 @@ type pull struct {
 	seeks  int       // after each of which it may drop everything again
 	unsure int64     // until then it may have handed out what nobody heard of; 0: it has not
 	over   time.Time // since when that is over
+	usage  usage
 }
 
 // deal is an event that was handed out.
@@ -39,8 +41,15 @@ type deal struct {
 	due      int64 // Unix ms: until then it is its worker's
 	ready    int64 // not before that it comes again; 0: when it is due
 	acked    bool
+	rejected bool
 	dead     bool
 	perhaps  bool // an answer was lost: it may be acknowledged, or dead
+	// Of a dead letter, the last one that there was of the event:
+	letter    uint64 // where it is; 0: there was none
+	event     []byte // as it was delivered
+	redrives  int
+	again     bool // it is under way again, whatever has become of the event itself
+	discarded bool
 }
 
 // slack is how much later than its deadline an event may be taken back: ticks
@@ -118,6 +127,7 @@ func stepSubscribe(w *world) {
 		w.fail("%s: %v", p, err)
 	}
 	w.settle()
+	p.usage.used(w.model.millis, true)
 }
 
 func (w *world) subscribe() {
@@ -128,7 +138,8 @@ func (w *world) subscribe() {
 	c.View = pick(w.rng, "", "history")
 	c.Order = pick(w.rng, event.OrderKey, event.OrderKey, event.OrderStrict, event.OrderUnordered)
 	c.Start = pick(w.rng, "now", "earliest")
-	c.MaxAttempts = 1 + w.rng.IntN(4)
+	c.MaxAttempts, c.MaxRedrives = 1+w.rng.IntN(4), pick(w.rng, 1, 2, 5)
+	c.ExpiresAfter = event.Duration(pick(w.rng, 0, 0, 10*time.Minute, 20*time.Hour))
 	c.Visibility = event.Duration(pick(w.rng, time.Second, 30*time.Second, time.Hour))
 	var types []string
 	switch w.rng.IntN(4) {
@@ -148,6 +159,8 @@ func (w *world) subscribe() {
 	if c.Start == "now" {
 		p.from = w.model.position
 	}
+	p.usage = usage{after: c.ExpiresAfter.Std().Milliseconds()}
+	p.usage.used(w.model.millis, true)
 	w.pulls = append(w.pulls, p)
 	w.note("%s from %s, %d attempts, %v each", p, c.Start, c.MaxAttempts, c.Visibility.Std())
 }
@@ -167,6 +180,7 @@ func (w *world) fetch(p *pull, most int) []*deal {
 	now := w.broker.LogMillis()
 	handed, err := w.broker.Fetch(ctx, anonymous(), p.id, broker.FetchRequest{Max: most})
 	w.settle()
+	p.usage.used(w.model.millis, !w.lost())
 	if w.lost() {
 		w.note("%s: the power failed", p)
 		p.lost++
@@ -202,6 +216,12 @@ func (w *world) handed(p *pull, h *broker.HandedOut, before map[uint64]bool, now
 		p.deals[position] = d
 	}
 	switch {
+	case d.again:
+		if !bytes.Equal(h.Event, d.event) {
+			w.fail("%s hands out %s again, and the dead letter is of %s", p, h.Event, d.event)
+		}
+		w.checkOrder(p, d, now)
+		w.counts["handed out again"]++
 	case d.item == nil && !strings.Contains(string(h.Event), `"topic":"$subscriptions"`):
 		w.fail("%s hands out %s, which is not there", p, h.Event)
 	case d.settled():
@@ -242,17 +262,26 @@ func (w *world) checkHanded(p *pull, d *deal, h *broker.HandedOut, before bool, 
 	if _, may := w.wants(&reader{view: p.config.View}, e); !may && !before {
 		w.fail("%s hands out %s, which is superseded", p, e)
 	}
+	w.checkOrder(p, d, now)
+}
+
+// checkOrder judges whether it is an event's turn. A dead letter that comes again
+// does so behind whatever of its key is pending.
+func (w *world) checkOrder(p *pull, d *deal, now int64) {
 	for _, other := range p.deals {
-		if other == d || other.item == nil || other.settled() || other.perhaps {
+		if other == d || other.item == nil || d.item == nil || other.settled() || other.perhaps {
 			continue
 		}
 		strict := p.config.Order == event.OrderStrict
-		same := p.config.Order == event.OrderKey && other.item.topic == e.topic && other.item.subject != "" && other.item.subject == e.subject
-		if (strict || same) && other.out(now) {
-			w.fail("%s hands out @%d while @%d is out", p, e.position, other.position)
+		same := p.config.Order == event.OrderKey && other.item.topic == d.item.topic && other.item.subject != "" && other.item.subject == d.item.subject
+		if !strict && !same {
+			continue
 		}
-		if (strict || same) && other.position < e.position && w.stands(p, other, now) {
-			w.fail("%s hands out %s before %s, which is not settled: %+v", p, e, other.item, *other)
+		if other.out(now) {
+			w.fail("%s hands out @%d while @%d is out", p, d.position, other.position)
+		}
+		if !d.again && !other.again && other.position < d.position && w.stands(p, other, now) {
+			w.fail("%s hands out %s before %s, which is not settled: %+v", p, d.item, other.item, *other)
 		}
 	}
 }
@@ -272,6 +301,9 @@ func (w *world) wanted(p *pull) map[uint64]bool {
 
 // stands reports whether an event that was handed out would still be delivered.
 func (w *world) stands(p *pull, d *deal, now int64) bool {
+	if d.again {
+		return true
+	}
 	e := w.find(d.position)
 	if e == nil || e.topic != d.item.topic || e.id != d.item.id {
 		return false
@@ -338,29 +370,6 @@ func tokenPosition(token string) uint64 {
 	return position
 }
 
-// mark notes which events have become dead letters.
-func (w *world) mark(p *pull) {
-	letters, _, err := w.broker.Letters(anonymous(), p.id, broker.LetterFilter{}, 0, broker.LetterMax)
-	if err != nil {
-		w.fail("%s: dead letters: %v", p, err)
-	}
-	for i := range letters {
-		l := &letters[i]
-		if l.Position.Position <= p.moved {
-			continue
-		}
-		d := p.deals[l.At.Position]
-		if d == nil { // nobody heard of its hand-outs
-			d = &deal{position: l.At.Position, item: w.find(l.At.Position)}
-			p.deals[d.position] = d
-		}
-		if d.acked {
-			w.fail("%s: @%d is acknowledged and a dead letter (%s)", p, d.position, l.Cause)
-		}
-		d.dead = true
-	}
-}
-
 // stepSettle has workers say what became of what they were handed: most of it is
 // done, some they do not want, and some they have long lost.
 func stepSettle(w *world) {
@@ -407,6 +416,7 @@ func (w *world) say(p *pull, d *deal, verb, token string) {
 	}[verb]
 	done, err := do()
 	w.settle()
+	p.usage.used(w.model.millis, !w.lost() && err == nil && verb != "reject")
 	if w.lost() {
 		w.note("%s: %s @%d: the power failed", p, verb, d.position)
 		d.perhaps = true
@@ -437,11 +447,12 @@ func (w *world) say(p *pull, d *deal, verb, token string) {
 	case "extend":
 		d.due = now + v.Delay.Milliseconds()
 	case "reject":
+		d.rejected = true
 		w.mark(p)
-		if !d.dead && d.item != nil && w.stands(p, d, now) { // of one that is gone nothing is kept
+		if !d.dead && (d.item != nil || d.again) && w.stands(p, d, now) { // of one that is gone nothing is kept
 			w.fail("%s: @%d was rejected and is no dead letter", p, d.position)
 		}
-		d.dead = true
+		d.dead, d.again = true, false
 	}
 }
 
@@ -458,6 +469,9 @@ func (w *world) drain(p *pull) {
 	}
 	w.pass(0, 3*time.Second)
 	w.pass(2*time.Hour, 5*time.Second) // whoever has something loses it
+	if w.expired(p.id, &p.usage) {
+		return
+	}
 	for empty := 0; empty < 3; {
 		list := w.fetch(p, 50)
 		for _, d := range list {
@@ -471,7 +485,7 @@ func (w *world) drain(p *pull) {
 	w.mark(p)
 	now := w.broker.LogMillis()
 	for _, d := range p.deals {
-		if d.item != nil && !d.settled() && !d.perhaps && w.stands(p, d, now) {
+		if (d.item != nil || d.again) && !d.settled() && !d.perhaps && w.stands(p, d, now) {
 			w.fail("%s: %s was handed out and never settled: %+v", p, d.item, *d)
 		}
 	}
@@ -484,6 +498,9 @@ func (w *world) drain(p *pull) {
 	}
 	if s := info.Status; s.Outstanding+s.Parked > 0 {
 		w.fail("%s has %d outstanding and %d parked events after it was drained", p, s.Outstanding, s.Parked)
+	}
+	if all, _, err := w.broker.Letters(anonymous(), p.id, broker.LetterFilter{}, 0, broker.LetterMax); err != nil || uint64(len(all)) != info.Status.Letters {
+		w.fail("%s has %d dead letters, and counts %d: %v", p, len(all), info.Status.Letters, err)
 	}
 	if s, most := info.Status, w.model.position*uint64(1+p.seeks); s.Matched > most || s.Dropped > most {
 		w.fail("%s: of %d events %d passed and %d were dropped", p, most, s.Matched, s.Dropped)

@@ -46,15 +46,16 @@ type world struct {
 	disk   *crashtest.Disk
 	broker *broker.Broker
 
-	mu       sync.Mutex
-	tapped   [][]byte   // the log: every proposal, in order; guarded by mu
-	power    *powerCut  // that is to come; guarded by mu
-	after    *vfs.MemFS // what the power cut has left; guarded by mu
-	fatal    string     // why the broker gave up; guarded by mu
-	answers  []expected // to the proposals of this step
-	began    uint64     // where the head was when the broker started
-	lastLog  int64      // what log time and the monotonic clock were; see checkClock
-	lastMono time.Duration
+	mu        sync.Mutex
+	tapped    [][]byte   // the log: every proposal, in order; guarded by mu
+	power     *powerCut  // that is to come; guarded by mu
+	after     *vfs.MemFS // what the power cut has left; guarded by mu
+	fatal     string     // why the broker gave up; guarded by mu
+	answers   []expected // to the proposals of this step
+	began     uint64     // where the head was when the broker started
+	lastStart int64      // log time then
+	lastLog   int64      // what log time and the monotonic clock were; see checkClock
+	lastMono  time.Duration
 
 	sent    []request // answered, to be repeated at times
 	readers []*reader
@@ -68,10 +69,20 @@ type world struct {
 	counts map[string]int
 }
 
-// powerCut is when the power fails: before a sync of the log.
+// powerCut is when the power fails: before a sync of the log, or while the broker
+// starts before anything that it writes.
 type powerCut struct {
-	left     int // syncs until then
+	left     int // syncs, or writes, until then
 	unsynced int // percent of what was not synced that the disk has all the same
+	starting bool
+}
+
+// counts reports whether an operation is one of those until the power fails.
+func (p *powerCut) counts(op errorfs.Op) bool {
+	if p.starting {
+		return op.Kind.ReadOrWrite() == errorfs.OpIsWrite
+	}
+	return (op.Kind == errorfs.OpFileSyncData || op.Kind == errorfs.OpFileSync) && strings.HasSuffix(op.Path, ".log")
 }
 
 // failure is what a run ends with that has found something.
@@ -111,8 +122,35 @@ func (w *world) begin(number int) {
 	w.rng = rand.New(rand.NewPCG(w.seed, uint64(number)))
 }
 
-// open starts the broker on the disk as it is.
+const (
+	startsMax = 3  // that the power interrupts, one after the other
+	startOps  = 90 // about as many times does a start write something
+)
+
+// open starts the broker on the disk as it is. At times the power fails before it has
+// started, and it starts anew from what that has left, perhaps no better.
 func (w *world) open(restored bool) {
+	for starts := 0; ; starts++ {
+		before := w.model.clone()
+		if starts < startsMax && w.rng.IntN(3) == 0 {
+			w.mu.Lock()
+			w.power = &powerCut{left: w.rng.IntN(startOps), unsynced: pick(w.rng, 0, 100), starting: true}
+			w.mu.Unlock()
+		}
+		w.start(restored)
+		w.mu.Lock()
+		w.power = nil
+		w.mu.Unlock()
+		if !w.lost() {
+			return
+		}
+		w.counts["crashes during a start"]++
+		w.fall(before)
+	}
+}
+
+// start starts the broker.
+func (w *world) start(restored bool) {
 	w.disk = crashtest.NewDisk(w.mem)
 	wall := w.clock.Wall()
 	b, err := broker.Open(broker.Options{
@@ -128,7 +166,7 @@ func (w *world) open(restored bool) {
 		w.fail("log time begins at %d, the log is at %d and the wall clock at %d", log, w.model.millis, wall.UnixMilli())
 	}
 	w.lastLog, w.lastMono = b.LogMillis(), w.clock.Mono()
-	w.began = w.model.position
+	w.began, w.lastStart = w.model.position, w.model.millis
 	w.live = newLive()
 }
 
@@ -168,18 +206,16 @@ func (w *world) dies(message string) {
 
 // at is told every operation of the file system before it is made.
 func (w *world) at(op errorfs.Op) {
-	if op.Kind != errorfs.OpFileSyncData && op.Kind != errorfs.OpFileSync || !strings.HasSuffix(op.Path, ".log") {
-		return
-	}
 	w.mu.Lock()
-	due := w.power != nil && w.after == nil
+	power := w.power
+	due := power != nil && w.after == nil && power.counts(op)
 	if due {
-		w.power.left--
-		due = w.power.left < 0
+		power.left--
+		due = power.left < 0
 	}
 	w.mu.Unlock()
 	if due {
-		w.cut(w.power.unsynced)
+		w.cut(power.unsynced)
 	}
 }
 
