@@ -94,7 +94,7 @@ var layers = []layer{
 		tests: []string{"internal/eventlog", "github.com/cockroachdb/pebble/v2"},
 		why:   "reads what the projector made durable and holds only what may be lost; it proposes nothing"},
 	{dir: "internal/admission", may: []string{"api", "event", "ticket", "internal/identity", "internal/eventlog", "internal/validjson",
-		"github.com/go-json-experiment/json", "github.com/santhosh-tekuri/jsonschema/v6"},
+		"filippo.io/edwards25519", "github.com/go-json-experiment/json", "github.com/santhosh-tekuri/jsonschema/v6"},
 		why: "refuses early on what needs no order; what depends on state is decided in apply"},
 	{dir: "internal/outside",
 		why: "brings bytes to places that others run, whatever they are"},

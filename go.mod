@@ -3,6 +3,7 @@ module signalbox
 go 1.26.0
 
 require (
+	filippo.io/edwards25519 v1.2.0
 	github.com/cockroachdb/datadriven v1.0.3
 	github.com/cockroachdb/pebble/v2 v2.1.7
 	github.com/coder/websocket v1.8.15

@@ -138,7 +138,7 @@ func (c *SignedChange) check() error {
 		return agentInvalid("revision", "The revision is no number from 1 on.")
 	case d.At.IsZero():
 		return agentInvalid("at", "The change has no at, the time at which it was signed.")
-	case !nameForm.MatchString(d.Agent) || d.Agent == RoleBus:
+	case !nameForm(d.Agent) || d.Agent == RoleBus:
 		return agentInvalid("agent", "%.40q is no name of an agent: use up to 63 characters of a-z, 0-9, _ and -, and not %s.", d.Agent, RoleBus)
 	case len(d.Reason) > 1024:
 		return agentInvalid("reason", "The reason has more than 1024 bytes.")
@@ -196,7 +196,7 @@ func checkRoles(roles, domains []string) error {
 		return agentInvalid("domains", "A domain-agent has a domain, and nobody else has one.")
 	}
 	for i, domain := range domains {
-		if !nameForm.MatchString(domain) || isRole(domain) || slices.Contains(domains[:i], domain) {
+		if !nameForm(domain) || isRole(domain) || slices.Contains(domains[:i], domain) {
 			return agentInvalid("domains", "%.40q is no name of a domain, or is given twice.", domain)
 		}
 	}

@@ -16,10 +16,10 @@ func Claims(raw []byte) (h Header) {
 		to   *string
 		fits func(string) bool
 	}{
-		{"ticket_id", &h.TicketID, tokenForm.MatchString},
-		{"id", &h.ID, idForm.MatchString},
-		{"type", &h.Type, typeForm.MatchString},
-		{"from", &h.From, nameForm.MatchString},
+		{"ticket_id", &h.TicketID, tokenForm},
+		{"id", &h.ID, idForm},
+		{"type", &h.Type, typeForm},
+		{"from", &h.From, nameForm},
 	} {
 		if text, ok := event.LookupJSON(raw, f.name); ok && f.fits(text) {
 			*f.to = text

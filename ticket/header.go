@@ -3,25 +3,11 @@
 package ticket
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"signalbox/event"
-)
-
-// The forms of the members of an envelope. The schema in package api has the same
-// ones, and a test holds them against each other.
-var (
-	idForm      = regexp.MustCompile(`^msg_[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
-	versionForm = regexp.MustCompile(`^(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})\.(0|[1-9][0-9]{0,5})$`)
-	tokenForm   = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$`)
-	nameForm    = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
-	timeForm    = regexp.MustCompile(`^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z$`)
-	nonceForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{16,64}$`)
-	typeForm    = regexp.MustCompile(`^[a-z][a-z0-9_.-]{0,63}$`)
-	keyForm     = regexp.MustCompile(`^[!-~]{1,128}$`)
 )
 
 // major returns the first number of a version of versionForm.
@@ -34,7 +20,7 @@ func major(version string) int {
 // CheckName reports whether a name can be that of an agent or a domain. It is one
 // token of a topic, in lower case, so that names cannot differ by case only.
 func CheckName(name string) error {
-	if !nameForm.MatchString(name) {
+	if !nameForm(name) {
 		return event.Errorf(event.CodeMessageInvalid, "%.40q is no name: use up to 63 characters of a-z, 0-9, _ and -, with a letter or digit at either end.", name)
 	}
 	return nil
@@ -46,7 +32,7 @@ func (h *Header) set(values *[members][]byte) error {
 	for _, f := range []struct {
 		at   member
 		to   *string
-		form *regexp.Regexp
+		form func(string) bool // nil: see check
 		want string
 	}{
 		{memberID, &h.ID, idForm, "msg_ and a ULID in upper case"},
@@ -65,7 +51,7 @@ func (h *Header) set(values *[members][]byte) error {
 		if !ok {
 			return invalid(memberNames[f.at], "is not a JSON string")
 		}
-		if f.form != nil && !f.form.MatchString(text) {
+		if f.form != nil && !f.form(text) {
 			return invalid(memberNames[f.at], "is not %s", f.want)
 		}
 		*f.to = text
@@ -82,14 +68,14 @@ func (h *Header) set(values *[members][]byte) error {
 func (h *Header) check() error {
 	t, known := TypeOf(h.Type)
 	switch {
-	case !known && !typeForm.MatchString(h.Type):
+	case !known && !typeForm(h.Type):
 		return h.unknown()
 	case h.Type == TypeHeartbeat && h.TicketID != None:
 		return invalid("ticket_id", "of a heartbeat is %q", None)
 	case h.TicketID == None && (h.Type == TypeHeartbeat || h.Type == TypeEscalation || !known): // one of the bus may be about no ticket
-	case !tokenForm.MatchString(h.TicketID):
+	case !tokenForm(h.TicketID):
 		return invalid("ticket_id", "is not 1 to 128 letters, digits and any of . _ : -, the first a letter or digit")
-	case h.CausationID != None && !idForm.MatchString(h.CausationID):
+	case h.CausationID != None && !idForm(h.CausationID):
 		return invalid("causation_id", "is neither the id of a message nor %q", None)
 	case known && !t.goesTo(h.To):
 		return invalid("to", "is %.40q, and a message of type %s goes to %s", h.To, t.Name, t.targets())

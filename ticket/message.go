@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"signalbox/event"
+	"signalbox/internal/validjson"
 )
 
 // None stands where there is nothing to name: as the ticket of a heartbeat, and
@@ -72,6 +73,12 @@ func (m *Message) Verify(key ed25519.PublicKey) error {
 		return event.Errorf(event.CodeSignatureInvalid, "The signature is not that of %q over the canonical form (RFC 8785) of the envelope without sig.", m.header.From).With("sig")
 	}
 	return nil
+}
+
+// VerifyBy has the signature verified by other means, which are given what is signed
+// and the signature, and must not change them.
+func (m *Message) VerifyBy(verify func(signed, signature []byte) bool) bool {
+	return verify(m.signed, m.signature[:])
 }
 
 // Topic returns the topic of the message in a space.
@@ -138,9 +145,12 @@ func ParseAny(raw []byte) (*Message, error) {
 			Fact("limit", MaxMessageBytes)
 	}
 	m := &Message{raw: bytes.Clone(raw)}
-	values, err := split(m.raw)
-	if err != nil {
-		return nil, err
+	values, ok := parts(m.raw)
+	if !ok {
+		var err error
+		if values, err = split(m.raw); err != nil {
+			return nil, err
+		}
 	}
 	if err := m.header.set(&values); err != nil {
 		return nil, err
@@ -164,6 +174,30 @@ func ParseAny(raw []byte) (*Message, error) {
 		m.signed = canonical(m.signed)
 	}
 	return m, nil
+}
+
+// parts is split for an envelope in which nothing is wrong or out of the ordinary.
+func parts(raw []byte) (values [members][]byte, ok bool) {
+	if !jsontext.Value(raw).IsValid() {
+		return values, false
+	}
+	r := validjson.NewReader(raw)
+	if r.Kind() != validjson.Object {
+		return values, false
+	}
+	r.Enter()
+	found := 0
+	for ; !r.Leave(); found++ {
+		at := memberOf(string(validjson.Text(r.Scalar())))
+		if at == members {
+			return values, false
+		}
+		r.Kind()
+		start := r.Offset()
+		r.Skip(nil)
+		values[at] = raw[start:r.Offset()]
+	}
+	return values, found == int(members) // no name is there twice
 }
 
 // split finds the values of the members. They are parts of raw.

@@ -272,7 +272,7 @@ func (m *Message) Due(d *Deadline) (time.Time, error) {
 	if !ok {
 		return m.header.Time.Add(time.Duration(d.Default)), nil
 	}
-	if timeForm.MatchString(text) {
+	if timeForm(text) {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			return at, nil
 		}

@@ -3,6 +3,7 @@
 package ticket_test
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -155,4 +156,68 @@ func TestSchemaHasTheFormsOfTheDecoder(t *testing.T) {
 	if len(schema.Required) != 13 || len(schema.Properties) != 13 {
 		t.Errorf("the envelope of the schema has %d members, %d of them required", len(schema.Properties), len(schema.Required))
 	}
+}
+
+// patterns are those that the schema has for members of the envelope.
+func patterns(t testing.TB) map[string]*regexp.Regexp {
+	t.Helper()
+	type text struct {
+		Pattern string `json:"pattern"`
+		Ref     string `json:"$ref"`
+	}
+	var schema struct {
+		Properties map[string]text `json:"properties"`
+		Defs       map[string]text `json:"$defs"`
+	}
+	if err := json.Unmarshal(api.TicketSchema, &schema); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]*regexp.Regexp{"causation_id": regexp.MustCompile("^-$|" + schema.Defs["message_id"].Pattern)}
+	for _, member := range []string{"id", "schema_version", "ticket_id", "trace_id", "from", "ts", "nonce", "idempotency_key"} {
+		p := schema.Properties[member]
+		if p.Ref != "" {
+			p = schema.Defs[strings.TrimPrefix(p.Ref, "#/$defs/")]
+		}
+		if p.Pattern == "" {
+			t.Fatalf("the schema has no pattern for %s", member)
+		}
+		all[member] = regexp.MustCompile(p.Pattern)
+	}
+	return all
+}
+
+// formOf holds the decoder's form of a member against the schema's.
+func formOf(t *testing.T, member string, pattern *regexp.Regexp, text string) {
+	t.Helper()
+	quoted, err := json.Marshal(text)
+	if err != nil {
+		return // it is not UTF-8
+	}
+	envelope := regexp.MustCompile(`"`+member+`":"[^"]*"`).ReplaceAllLiteralString(string(envelopeOf("{}")), `"`+member+`":`+string(quoted))
+	_, err = ticket.ParseAny([]byte(envelope))
+	refused := err != nil && event.AsError(err).Field == member
+	want := pattern.MatchString(text)
+	if _, fault := time.Parse(time.RFC3339, text); member == "ts" && fault != nil || member == "ticket_id" && text == "-" {
+		want = false // no time of the calendar; and only heartbeats have no ticket
+	}
+	if refused == want {
+		t.Errorf("%s %q: %v, and the schema takes it: %v", member, text, err, want)
+	}
+}
+
+func FuzzFormsOfTheSchema(f *testing.F) {
+	all := patterns(f)
+	for _, text := range []string{
+		"", "-", "a", "A", "0", "_a", "a_", "a-", "a.b", "a:b", "é", "a b", "~", "!", "\x7f", "\n", "a\n", "msg_01KDTX9K5D8Z3N7QW2R4S6T8VA", "msg_81KDTX9K5D8Z3N7QW2R4S6T8VA", "msg_01KDTX9K5D8Z3N7QW2R4S6T8V", "msg_01KDTX9K5D8Z3N7QW2R4S6T8VAA",
+		"msg_0IKDTX9K5D8Z3N7QW2R4S6T8VA", "msg_0LKDTX9K5D8Z3N7QW2R4S6T8VA", "msg_0OKDTX9K5D8Z3N7QW2R4S6T8VA", "msg_0UKDTX9K5D8Z3N7QW2R4S6T8VA", "msg_0zKDTX9K5D8Z3N7QW2R4S6T8VA",
+		"1.0.0", "0.0.0", "1.999999.0", "1.1000000.0", "1.01.0", "1.0", "1.0.0.0", "1..0", "1.0.0-a", "2026-01-01T12:00:00Z", "2026-01-01T12:00:00.123456789Z", "2026-01-01T12:00:00.1234567890Z", "2026-01-01T12:00:00.Z",
+		"2026-01-01T12:00:00", "2026-01-01t12:00:00Z", "2026-01-01T12:00:60Z", "2026-02-30T12:00:00Z", "2026-01-01T12:00:00,5Z", "nonce-0123456789", "nonce-012345678", strings.Repeat("a", 63), strings.Repeat("a", 64), strings.Repeat("a", 65), strings.Repeat("a", 128), strings.Repeat("a", 129),
+	} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		for member, pattern := range all {
+			formOf(t, member, pattern, text)
+		}
+	})
 }

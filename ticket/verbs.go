@@ -89,7 +89,7 @@ func ParseCatalogue(text []byte) (*Catalogue, error) {
 	if err := json.Unmarshal(text, c, json.RejectUnknownMembers(true)); err != nil {
 		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue of verbs cannot be read: %.200v.", err)
 	}
-	if !versionForm.MatchString(c.Version) || c.TargetsMax < 1 {
+	if !versionForm(c.Version) || c.TargetsMax < 1 {
 		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue of verbs has no version such as 1.0.0, or no targets_max from 1 on.").With("version")
 	}
 	if c.BreakerFailures < 0 || c.BreakerFailures > maxBreakerFailures || c.BreakerWithin < 0 {

@@ -5,8 +5,8 @@
 // goroutine, and it may only refuse early: it reads no state that depends on order,
 // so what a topic's policy asks is decided in apply.
 //
-// It imports event, ticket and eventlog, for schemas jsonschema and jsontext, and
-// validjson to read a message's payload again.
+// It imports event, ticket and eventlog, for schemas jsonschema and jsontext,
+// validjson to read a message's payload again, and edwards25519 for signatures.
 package admission
 
 import (

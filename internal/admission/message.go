@@ -23,12 +23,13 @@ import (
 type Messages struct {
 	payloads map[string]*jsonschema.Schema // by type
 	forms    map[string]*form              // of the same schemas
+	keys     keyring
 }
 
 // NewMessages compiles the schemas of the payloads. It panics if they cannot be,
 // which a test would have shown.
 func NewMessages() *Messages {
-	m := &Messages{payloads: map[string]*jsonschema.Schema{}, forms: map[string]*form{}}
+	m := &Messages{payloads: map[string]*jsonschema.Schema{}, forms: map[string]*form{}, keys: keyring{keys: map[string]*readyKey{}}}
 	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(api.TicketSchema))
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft2020)

@@ -14,10 +14,7 @@ import (
 // Admit verifies a message under the key of its sender, checks what it says, and
 // prepares it for the log: as an event, and as what apply has to know of it.
 func (c *Messages) Admit(m *ticket.Message, key string, verbs *ticket.Catalogue, nowMillis int64) (eventlog.Entry, *eventlog.Message, error) {
-	public, err := ticket.DecodeKey(key)
-	if err == nil {
-		err = m.Verify(public)
-	}
+	err := c.keys.verify(m, key)
 	var due dues
 	if err == nil {
 		due, err = c.check(m, verbs)

@@ -3,6 +3,7 @@
 package projector
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -268,14 +269,49 @@ func (p *Projector) progress(m *eventlog.Message) error {
 	return nil
 }
 
+// lookAhead looks up what the messages of a group will be checked against. In the order
+// of their keys most look-ups are for neighbours of the last one, and those cost next to
+// nothing: ids, keys and tickets that are new follow all others.
+func (p *Projector) lookAhead(group []*eventlog.Proposal) error {
+	if len(p.ahead) > overlayKept {
+		p.ahead = map[string][]byte{}
+	}
+	clear(p.ahead)
+	p.places = p.places[:0]
+	for _, proposal := range group {
+		if m := proposal.Message; m != nil && proposal.Kind == eventlog.KindEvents {
+			p.places = append(p.places, string(store.MessageID)+proposal.Entries[0].ID, string(store.MessageNonce)+joined(m.From, m.Nonce),
+				string(store.MessageIdempotency)+joined(m.From, m.Type, m.Idempotency), string(store.MessageTicket)+m.Ticket)
+		}
+	}
+	slices.Sort(p.places)
+	for _, place := range p.places {
+		if _, done := p.ahead[place]; done {
+			continue
+		}
+		value, err := p.lookup.Message(store.MessageKind(place[0]), place[1:])
+		if err != nil {
+			return err
+		}
+		p.ahead[place] = bytes.Clone(value) // nil stays nil: there is none
+	}
+	return nil
+}
+
 // joined makes one key of several texts, none of which has a zero byte in it.
 func joined(parts ...string) string { return strings.Join(parts, "\x00") }
 
 // messageRow reads a row about messages as the group so far has left it.
 func (p *Projector) messageRow(kind store.MessageKind, key string, into any) (bool, error) {
-	value, ok := p.overlay.messages.get(string(kind) + key)
+	place := string(kind) + key
+	value, ok := p.overlay.messages.get(place)
 	if ok && value == nil {
 		return false, nil // it was dropped
+	}
+	if !ok {
+		if value, ok = p.ahead[place]; ok && value == nil {
+			return false, nil
+		}
 	}
 	if !ok {
 		var err error

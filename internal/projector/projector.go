@@ -56,6 +56,8 @@ type Projector struct {
 	topics   map[string]*topic
 	numbers  map[uint32]*topic
 	overlay  overlay
+	ahead    map[string][]byte // rows about messages as the group found them, by kind and key; nil: none, see lookAhead
+	places   []string          // scratch
 	// schemaBytes are those of the schemas of all topics.
 	schemaBytes int
 
@@ -126,7 +128,7 @@ type Output struct {
 // Open loads the state. A new store has none: its first proposal must be a
 // control entry that configures it.
 func Open(s *store.Store) (*Projector, error) {
-	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, owners: map[string]string{}, overlay: newOverlay()}
+	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, owners: map[string]string{}, overlay: newOverlay(), ahead: map[string][]byte{}}
 	var err error
 	p.space, p.settings, _, err = s.LoadSpace()
 	if err != nil {
@@ -188,6 +190,9 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 	p.applied, p.gone, p.touched, p.placed = nil, nil, p.touched[:0], p.placed[:0]
 	p.overlay.reset()
 	p.subscribed.reset()
+	if err := p.lookAhead(group); err != nil {
+		return Output{}, fmt.Errorf("projector: looking ahead: %w", err)
+	}
 	firstLeaf := p.space.Leaves
 	out.Results = make([]Result, 0, len(group))
 	for _, proposal := range group {

@@ -23,8 +23,10 @@ import (
 type Batch struct {
 	// The writes by kind of row, each in order; no key is in two of them, but
 	// that an event may be set in rows and removed in removed, which comes
-	// later. A memtable takes neighbouring keys faster than scattered ones.
-	rows, removed, winners, seen section
+	// later. A memtable takes neighbouring keys faster than scattered ones, and one
+	// ticket message writes rows of half a dozen kinds.
+	rows, removed, winners, seen, timers section
+	messages                             [len(messageKinds)]section // by their places there
 
 	sights []sight // the records in seen, for the filter
 	joined []byte  // the sections behind each other, for the commit
@@ -40,12 +42,18 @@ type sight struct {
 
 // Mark is a place in a batch: how far each section went.
 type Mark struct {
-	sections [4]section
+	sections [sections]section
 	sights   int
 }
 
-func (b *Batch) sections() [4]*section {
-	return [4]*section{&b.rows, &b.removed, &b.winners, &b.seen}
+const sections = 5 + len(messageKinds)
+
+func (b *Batch) sections() (all [sections]*section) {
+	n := copy(all[:], []*section{&b.rows, &b.removed, &b.winners, &b.seen, &b.timers})
+	for i := range b.messages {
+		all[n+i] = &b.messages[i]
+	}
+	return all
 }
 
 // A batch that would fill half a memtable is not copied into one: Pebble keeps
@@ -276,7 +284,7 @@ func (b *Batch) DeleteGeneration(generation uint32) {
 
 // SetTimer arms a timer.
 func (b *Batch) SetTimer(t Timer) {
-	w := &b.rows
+	w := &b.timers
 	at := w.begin(pebble.InternalKeyKindSet)
 	w.data = appendTimerKey(w.data, t)
 	w.end(at)
@@ -288,11 +296,11 @@ func (b *Batch) SetTimer(t Timer) {
 // DeleteTimers removes all timers up to and including last. Timers that the
 // same batch arms afterwards stay.
 func (b *Batch) DeleteTimers(last Timer) {
-	b.rows.deleteRange([]byte{prefixTimer}, append(appendTimerKey(nil, last), 0))
+	b.timers.deleteRange([]byte{prefixTimer}, append(appendTimerKey(nil, last), 0))
 }
 
 // DeleteTimer disarms a timer.
-func (b *Batch) DeleteTimer(t Timer) { b.rows.write(kindDelete, appendTimerKey(nil, t), nil) }
+func (b *Batch) DeleteTimer(t Timer) { b.timers.write(kindDelete, appendTimerKey(nil, t), nil) }
 
 // SetMinute records the first position of a minute of log time.
 func (b *Batch) SetMinute(minute int64, position uint64) {

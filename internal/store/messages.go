@@ -5,6 +5,7 @@ package store
 import (
 	"encoding/json"
 	"errors"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -33,6 +34,17 @@ const (
 	MessageTrace       MessageKind = 'c' // trace, ticket: the id of a message that opened or amended the ticket
 )
 
+// messageKinds has the kinds whose writes have a section of their own in a batch.
+const messageKinds = "inktxobdqhwuepc"
+
+// messageSection is where the writes of a kind go.
+func (b *Batch) messageSection(kind MessageKind) *section {
+	if at := strings.IndexByte(messageKinds, byte(kind)); at >= 0 {
+		return &b.messages[at]
+	}
+	return &b.rows
+}
+
 // MessageRow is what is known of a message beside its event.
 type MessageRow struct {
 	Content  [16]byte `json:"content"` // of the event, see event.ContentHash
@@ -57,12 +69,12 @@ func appendMessageKey(dst []byte, kind MessageKind, key string) []byte {
 
 // SetMessage stores a row about messages.
 func (b *Batch) SetMessage(kind MessageKind, key string, value []byte) {
-	b.rows.write(kindSet, appendMessageKey(nil, kind, key), value)
+	b.messageSection(kind).write(kindSet, appendMessageKey(nil, kind, key), value)
 }
 
 // DeleteMessage removes a row about messages.
 func (b *Batch) DeleteMessage(kind MessageKind, key string) {
-	b.rows.write(kindDelete, appendMessageKey(nil, kind, key), nil)
+	b.messageSection(kind).write(kindDelete, appendMessageKey(nil, kind, key), nil)
 }
 
 // Message returns a row about messages, nil if there is none. It is valid until the
