@@ -4,6 +4,7 @@ package ticketclient
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -67,7 +68,7 @@ func (n *news) listen(ctx context.Context, c *client.Client, space string, onErr
 	}
 	onRetry := func(err error, _ time.Duration) {
 		if err != nil {
-			onError(err)
+			onError(fmt.Errorf("the broker was lost, and is looked for again: %w", err))
 		}
 	}
 	for item, err := range c.Follow(ctx, topics, client.FollowOptions{Now: true, OnRetry: onRetry}) {

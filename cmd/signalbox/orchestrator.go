@@ -140,18 +140,26 @@ func (a *app) moved(t *ticketclient.Ticket, m ticketclient.Move, err error, text
 		Type    string `json:"type"`
 		To      string `json:"to"`
 		Name    string `json:"name"`
+		Left    string `json:"left,omitempty"` // the state, of a ticket.state
+		Entered string `json:"entered,omitempty"`
+		Reason  string `json:"reason,omitempty"`
 		Refused string `json:"refused,omitempty"`
-	}{t.ID, m.Type, m.To, m.Key, ""}
+	}{Ticket: t.ID, Type: m.Type, To: m.To, Name: m.Key}
+	what := m.Type + " to " + m.To
+	switch p := m.Payload.(type) {
+	case *ticketclient.State:
+		line.Left, line.Entered, line.Reason = p.From, p.To, p.ReasonCode
+		what = fmt.Sprintf("%s → %s (%s)", p.From, p.To, p.ReasonCode)
+	case *ticketclient.Escalation:
+		line.Reason = p.ReasonCode
+		what += " (" + p.ReasonCode + ")"
+	}
 	if err != nil {
 		line.Refused = err.Error()
 	}
 	if !text {
 		_ = writeJSON(a.out, line) // a pipe that went away; the log has it all
 		return
-	}
-	what := m.Type + " to " + m.To
-	if s, ok := m.Payload.(*ticketclient.State); ok {
-		what = fmt.Sprintf("%s → %s (%s)", s.From, s.To, s.ReasonCode)
 	}
 	if err != nil {
 		what += ", which is refused: " + line.Refused

@@ -27,7 +27,7 @@ func readPolicy(path string) (*orchestrator.Policy, error) {
 	}
 	policy, err := orchestrator.ParsePolicy(written)
 	if err != nil {
-		return nil, exitError{exitUsage, path + ": " + oneLine(err.Error())}
+		return nil, exitError{exitUsage, path + ": " + oneLine(firstLine(err.Error()))} // what follows is a picture of the place
 	}
 	return policy, nil
 }

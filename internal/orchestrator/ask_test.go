@@ -16,6 +16,7 @@ import (
 
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
+	"signalbox/internal/tickettest"
 	"signalbox/ticket"
 )
 
@@ -33,6 +34,7 @@ func silent(kind string, times int, then func(*ticketclient.Message, *ticketclie
 // TestUnansweredAcceptance: where the gate does not say whether it accepts what took
 // effect in part, it is asked again, and then the policy goes on.
 func TestUnansweredAcceptance(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	for _, c := range []struct {
 		name, policy string
 		silent       int
@@ -67,6 +69,7 @@ func TestUnansweredAcceptance(t *testing.T) {
 // TestUnansweredEscalation: the gate is asked until it says how the ticket goes on, and
 // what was missed meanwhile stops nothing afterwards. Platform-ops is told.
 func TestUnansweredEscalation(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	s := newStage(t, "comp/apply/2")
 	s.gate("alice", silent("escalation", 2, grant("alice", "resume")))
 	s.orchestrate(policy(t, strings.Replace(webPolicy, "on_partial: rollback", "on_partial: escalate\n    approve_within: 2s\n    asks: 2", 1)), 0)
@@ -86,8 +89,7 @@ func TestUnansweredEscalation(t *testing.T) {
 	}
 }
 
-// breakerPolicy has one slice, whose verification is to fail three times, so that the
-// breaker of its target opens.
+// breakerPolicy has one slice of tier 1.
 const breakerPolicy = `
 rules:
   - name: firewall
@@ -103,6 +105,7 @@ rules:
 // happens to a plan of tier 1; and what was begun before it opened is rolled back under
 // an approval.
 func TestOpenBreaker(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	for _, c := range []struct {
 		name, policy string
 		decide       func(*ticketclient.Message, *ticketclient.ApprovalRequest) (string, any)
@@ -113,22 +116,14 @@ func TestOpenBreaker(t *testing.T) {
 		{"the reset is denied, and the plan approved", "on_breaker: reset", denying("breaker_reset"), "APPROVED VERIFYING RESOLVED CLOSED", "breaker_reset plan"},
 		{"nobody answers about the reset", "on_breaker: reset\n    asks: 1\n    approve_within: 2s", silent("breaker_reset", -1, grant("alice", "")), "APPROVED VERIFYING RESOLVED CLOSED", "breaker_reset plan"},
 		{"the plan is approved", "on_breaker: approve", grant("alice", ""), "APPROVED VERIFYING RESOLVED CLOSED", "plan"},
-		{"it is held", "on_breaker: escalate", grant("alice", "cancel"), "ESCALATED CANCELLED", "escalation"},
 		{"it is held, and goes on", "on_breaker: escalate", grant("alice", "resume"), "ESCALATED PLANNED APPROVED VERIFYING RESOLVED CLOSED", "escalation plan"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, "net/verify/1", func(s *stage) { s.failures = 3 })
+			s := newStage(t, "net/verify/1", func(s *stage) { s.failures = 0 })
+			s.openBreaker("fw/1")
 			s.gate("alice", c.decide)
 			s.orchestrate(policy(t, fmt.Sprintf(breakerPolicy, c.policy)), 0)
-			for i := range 3 {
-				id := fmt.Sprintf("BAD-%d", i)
-				s.open(id)
-				want := []string{"APPROVED", "VERIFYING", "PARTIAL", "ROLLING_BACK", "ROLLED_BACK", "CLOSED"}
-				if states, _ := s.path(id); !slices.Equal(states, want) {
-					t.Fatalf("%s went through %v", id, states)
-				}
-			}
 			s.open("INC-1")
 			states, all := s.path("INC-1")
 			var kinds []string
@@ -147,6 +142,46 @@ func TestOpenBreaker(t *testing.T) {
 	}
 }
 
+// TestBreakerThatOpensMeanwhile: the third verification that fails opens the breaker, and
+// the rollback of the same plan, which needed no approval until then, has one.
+func TestBreakerThatOpensMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "net/verify/1")
+	s.gate("alice", grant("alice", ""))
+	s.orchestrate(policy(t, fmt.Sprintf(breakerPolicy, "on_breaker: approve")), 0)
+	for i, asked := range []bool{false, false, true} {
+		id := fmt.Sprintf("INC-%d", i)
+		s.open(id)
+		states, all := s.path(id)
+		approval := slices.ContainsFunc(all, func(m *ticketclient.Message) bool { return m.Type == ticket.TypeApprovalRequest })
+		if want := []string{"APPROVED", "VERIFYING", "PARTIAL", "ROLLING_BACK", "ROLLED_BACK", "CLOSED"}; !slices.Equal(states, want) || approval != asked {
+			t.Errorf("%s went through %v, and it is %v that the gate was asked", id, states, approval)
+		}
+	}
+}
+
+// openBreaker opens the breaker of a target, by a ticket that is at its end then.
+func (s *stage) openBreaker(target string) {
+	s.t.Helper()
+	send := func(from, to string, kind string, cause string, payload any) string {
+		s.t.Helper()
+		h := ticket.Header{Type: kind, TicketID: "OLD-1", TraceID: "trace-OLD-1", To: to, CausationID: cause}
+		receipt, err := ticketclient.NewSender(s.c, from, tickettest.Key(from)).Send(s.t.Context(), ticket.Draft{Header: h, Payload: payload})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return receipt.ID
+	}
+	said := ticketclient.Open{Op: "open", SourceRef: "desk:old", Title: "An old one", BodyRef: "desk:old", Requester: "u1", Priority: 2}
+	open := send("desk", ticket.RoleOrchestrator, ticket.TypeOpen, "", &said)
+	send("orch", ticket.RoleIntake, ticket.TypeState, open, &ticketclient.State{
+		From: "OPEN", To: "OPEN", ReasonCode: "seen_broken", Cause: []string{open}, Breaker: &ticketclient.Breaker{Target: target, Action: "open"},
+	})
+	said.Op = "cancel"
+	cancel := send("desk", ticket.RoleOrchestrator, ticket.TypeOpen, open, &said)
+	send("orch", ticket.RoleIntake, ticket.TypeState, cancel, &ticketclient.State{From: "OPEN", To: "CANCELLED", ReasonCode: "cancelled", Cause: []string{cancel}})
+}
+
 // denying says no to a kind of request, and yes to others.
 func denying(kind string) func(*ticketclient.Message, *ticketclient.ApprovalRequest) (string, any) {
 	return func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
@@ -160,6 +195,7 @@ func denying(kind string) func(*ticketclient.Message, *ticketclient.ApprovalRequ
 // TestRestartReadsWhatIsOpen: an orchestrator that begins anew reads the tickets that
 // are open and no history, and needs no word of the audit trail.
 func TestRestartReadsWhatIsOpen(t *testing.T) {
+	t.Parallel() // most of it is waiting
 	s := newStage(t, "")
 	broker, err := url.Parse(s.url)
 	if err != nil {
