@@ -23,6 +23,9 @@ const (
 	movesMax = 1000
 	// ticketsAtATime is how many tickets are asked for in a list.
 	ticketsAtATime = 1000
+	// wakeMin keeps a function that wants to be asked again at once from being asked
+	// without end.
+	wakeMin = 50 * time.Millisecond
 	// refusalsMax is how often a move that the broker refuses is thought over before
 	// it is escalated.
 	refusalsMax = 3
@@ -121,7 +124,8 @@ func (o *Orchestrator) rest(ctx context.Context, heard *news) {
 	if !o.listed {
 		wake = time.After(againMin)
 	} else if len(o.wakes) > 0 {
-		wake = time.After(time.Until(slices.MinFunc(slices.Collect(maps.Values(o.wakes)), time.Time.Compare)))
+		first := slices.MinFunc(slices.Collect(maps.Values(o.wakes)), time.Time.Compare)
+		wake = time.After(max(time.Until(first), wakeMin))
 	}
 	select {
 	case <-ctx.Done():

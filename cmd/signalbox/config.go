@@ -28,6 +28,11 @@ type Config struct {
 	// main if nothing is said; one that has a name keeps it, and a start with another is refused.
 	Space string `key:"space" value:"name" default:"" help:"name of the space, main for a new one"`
 
+	// The file with the catalogue of verbs of the ticket protocol that is put in force: JSON, as GET /v1/verbs gives it.
+	// What it does not have, no ticket does; what it does not deny can be approved, so begin with the one that there is. Every change of
+	// it has another version, and plans of the one before are made anew. Empty is the catalogue of this version of the broker.
+	TicketVerbs string `key:"ticket_verbs" value:"file" default:"" help:"catalogue of verbs of the ticket protocol (JSON), in place of the built-in one"`
+
 	// The loopback address and port to listen on; port 0 takes any that is free. Without an identity configured, other
 	// addresses are refused, because everybody on the network could read and publish.
 	Listen string `key:"listen" value:"address" default:"127.0.0.1:8080" help:"loopback address to listen on, port 0 for any"`

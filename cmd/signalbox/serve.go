@@ -25,6 +25,7 @@ import (
 	"signalbox/internal/tracing"
 	"signalbox/internal/transport/web"
 	"signalbox/internal/transport/webhook"
+	"signalbox/ticket"
 )
 
 func (a *app) serveCommand() *cobra.Command {
@@ -137,9 +138,22 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 // brokerOptions are what the configuration says of the broker itself.
 func (c *Config) brokerOptions(guard *egress.Guard, logger *slog.Logger) (broker.Options, error) {
 	credentials, err := c.storeCredentials(os.Getenv)
+	if err != nil {
+		return broker.Options{}, err
+	}
+	var verbs []byte
+	if c.TicketVerbs != "" {
+		if verbs, err = os.ReadFile(c.TicketVerbs); err == nil {
+			_, err = ticket.ParseCatalogue(verbs)
+		}
+		if err != nil {
+			return broker.Options{}, usagef("ticket_verbs: %w", err)
+		}
+	}
 	return broker.Options{
 		Dir: c.Data, MinFree: uint64(c.MinFree), MaxDrift: c.HLCMaxDrift, DedupWindow: c.DedupWindow, HoldMax: c.HoldMax, HoldBytes: uint64(c.HoldMaxBytes), Logger: logger, CheckSink: guard.CheckSink,
 		Found:         founder(cmp.Or(c.Space, "main"), c.Data),
+		Verbs:         verbs,
 		AuditInterval: c.auditInterval(), AuditFile: c.AuditFile, AuditURL: string(c.AuditURL),
 		AuditStore: string(c.AuditStore), AuditStoreCredentials: credentials, AuditSync: c.AuditExternal == externalSync,
 		// The state on disk is no longer known. Going on could show what is not durable; the restart looks at it anew.
@@ -148,7 +162,7 @@ func (c *Config) brokerOptions(guard *egress.Guard, logger *slog.Logger) (broker
 				"todo", "start it again: it checks what the disk holds; if it ends again, look at the disk and run signalbox verify")
 			os.Exit(exitFailure)
 		},
-	}, err
+	}, nil
 }
 
 // banner says where the broker is and how to talk to it. A test pastes these lines.

@@ -33,7 +33,7 @@ func (a *app) ticketCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(a.ticketOpenCommand(), a.ticketAmendCommand(), a.ticketCancelCommand(), a.ticketListCommand(), a.ticketShowCommand(), a.ticketFollowCommand())
+	cmd.AddCommand(a.ticketOpenCommand(), a.ticketAmendCommand(), a.ticketCancelCommand(), a.ticketVerbsCommand(), a.ticketListCommand(), a.ticketShowCommand(), a.ticketFollowCommand())
 	return cmd
 }
 

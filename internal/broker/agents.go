@@ -44,16 +44,6 @@ type AgentKey struct {
 // Registry returns what there is to say of all agents.
 func (b *Broker) Registry() RegistryInfo { return registryInfo(b.registry.Load()) }
 
-// Verbs returns the catalogue of verbs in force, as it was activated; "" before there
-// is one.
-func (b *Broker) Verbs() (text string, err error) {
-	text, err = b.store.LoadVerbs()
-	if err != nil {
-		err = event.AsError(err)
-	}
-	return text, err
-}
-
 func registryInfo(r *projector.Registry) RegistryInfo {
 	return RegistryInfo{Space: r.Space, Administrator: r.Administrator, Revision: r.Revision, Staffed: staffed(r)}
 }

@@ -21,7 +21,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"signalbox/api"
 	"signalbox/event"
 	"signalbox/internal/admission"
 	"signalbox/internal/dispatch"
@@ -88,6 +87,8 @@ type Options struct {
 	// Found, if set, is asked for the name and the administrator key of a space
 	// that has none; without them it has no registry of agents.
 	Found func() (space string, administrator ed25519.PublicKey, err error)
+	// Verbs is the catalogue of verbs that is put in force. nil: that of this version.
+	Verbs []byte
 	// Fatal is called when the state on disk is no longer known; it must end
 	// the process. nil: panic.
 	Fatal func(message string)
@@ -328,18 +329,8 @@ func (b *Broker) found() error {
 	}
 	now := b.clock.Millis()
 	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindTick, AdmittedMillis: now}, {Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{
-		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(api.Verbs), Bus: b.bus.public()},
+		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(b.options.verbs()), Bus: b.bus.public()},
 	}}})
-}
-
-// activate proposes the catalogue of verbs that this version has, if another one
-// is in force.
-func (b *Broker) activate() error {
-	verbs, err := ticket.ParseCatalogue(api.Verbs)
-	if err != nil || b.options.KeepSettings || b.projector.Registry().Space == "" || verbs.Version == b.projector.Registry().Verbs.Version {
-		return err
-	}
-	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindControl, AdmittedMillis: b.clock.Millis(), Control: eventlog.Control{Op: eventlog.OpVerbs, Verbs: string(api.Verbs)}}})
 }
 
 // begin applies proposals before the apply loop runs.

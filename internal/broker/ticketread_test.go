@@ -4,11 +4,15 @@ package broker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"signalbox/api"
 	"signalbox/event"
 	"signalbox/internal/broker"
 	"signalbox/internal/identity"
@@ -69,4 +73,43 @@ func TestReadingATicketIsADelivery(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// TestVerbsOfAnOperator are put in force in place of the built-in ones. What was changed
+// has a version of its own, or plans could not say which they were made with.
+func TestVerbsOfAnOperator(t *testing.T) {
+	const verbs = `{"version":"%s","targets_max":%d,"verbs":[{"verb":"oven.light","domains":["kitchen"],"tier":1,"params":{}}]}`
+	fs := vfs.NewMem()
+	for _, c := range []struct {
+		text    string
+		refused bool
+	}{
+		{"", false}, {fmt.Sprintf(verbs, "2.0.0", 10), false}, {fmt.Sprintf(verbs, "2.0.0", 10), false},
+		{fmt.Sprintf(verbs, "2.0.0", 11), true}, {fmt.Sprintf(verbs, "2.1.0", 11), false}, {"", false}, {"{", true},
+	} {
+		o := broker.Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}
+		founding(&o)
+		o.AuditSync = false
+		want := string(api.Verbs)
+		if c.text != "" {
+			o.Verbs, want = []byte(c.text), c.text
+		}
+		b, err := broker.Open(o)
+		if c.refused {
+			if e := (*event.Error)(nil); !errors.As(err, &e) || e.Code != event.CodePolicyInvalid {
+				t.Fatalf("with %.60q it begins with %v", c.text, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := b.Verbs()
+		if got != want || err != nil {
+			t.Errorf("in force is %.60q, want %.60q, %v", got, want, err)
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

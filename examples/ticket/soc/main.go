@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"time"
 
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
@@ -82,6 +83,7 @@ type detection struct {
 func intake(ctx context.Context, c *client.Client, desk *ticketclient.Sender) error {
 	document := client.NewSubscription(event.KindPull, detections)
 	document.Config.Start = "earliest"
+	document.Config.ExpiresAfter = event.Duration(24 * time.Hour) // the next intake has one of its own, and opens nothing twice
 	s, err := c.CreateSubscription(ctx, document)
 	if err != nil {
 		return err
