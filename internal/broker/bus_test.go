@@ -207,12 +207,16 @@ func TestDeliveredIsAcknowledged(t *testing.T) {
 		by    string
 		acked bool
 		want  string
-	}{{"net", true, "[]"}, {"net", false, "[deliver_by_missed critical]"}, {"audit", true, "[deliver_by_missed critical]"}} {
+	}{ // and net, which was sent an execute, sends no heartbeats
+		{"net", true, "[heartbeats_missed warning]"}, {"net", false, "[heartbeats_missed warning deliver_by_missed critical]"},
+		{"audit", true, "[heartbeats_missed warning deliver_by_missed critical]"},
+	} {
 		s := newStaff(t, func(*box) {})
 		who := identity.Named(c.by)
 		id := s.subscribe(c.by, "bus.main.execute.network")
 		s.execute()
 		s.pass(30 * time.Second)
+		s.wantSaid("platform-ops", "[heartbeats_missed warning]")
 		out, err := s.Fetch(context.Background(), who, id, broker.FetchRequest{Max: 1})
 		if err != nil || len(out) != 1 {
 			t.Fatal(out, err)

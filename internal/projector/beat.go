@@ -11,10 +11,33 @@ import (
 	"signalbox/ticket"
 )
 
-// beat is the latest heartbeat of an agent.
+// beat is the latest heartbeat of an agent; or, of one that was never heard, the first
+// execute that was sent to it, from which on one is expected.
 type beat struct {
 	store.BeatRow
 	reads ticket.Range // what Accepts says
+}
+
+// heardOf reports whether there was a heartbeat.
+func (b *beat) heardOf() bool { return b.Accepts != "" }
+
+// expect watches the agents that an execute is for and that were never heard: whoever
+// carries something out says that it is there.
+func (p *Projector) expect(proposal *eventlog.Proposal, position uint64) {
+	m := proposal.Message
+	if m.Type != ticket.TypeExecute {
+		return
+	}
+	now := max(proposal.AdmittedMillis, p.space.LogMillis)
+	for i, agent := range p.receivers(m.To) {
+		if p.bus.beats[agent] != nil {
+			continue
+		}
+		b := &beat{BeatRow: store.BeatRow{ID: proposal.Entries[0].ID, Trace: m.Trace, Millis: now, Armed: position, Index: uint32(i)}}
+		p.bus.beats[agent] = b
+		p.armSilence(agent, b, b.Millis+silenceMillis())
+		p.setMessageRow(store.MessageBeat, agent, b.BeatRow)
+	}
 }
 
 // heard takes a heartbeat. An agent has one timer, however often it is heard.
@@ -37,7 +60,7 @@ func (p *Projector) heard(proposal *eventlog.Proposal, v store.Verdict) error {
 		p.bus.counts.Silent--
 	}
 	if b.Timer == 0 {
-		b.Armed = v.Position
+		b.Armed, b.Index = v.Position, 0
 		p.armSilence(m.From, b, b.Millis+silenceMillis())
 	}
 	p.setMessageRow(store.MessageBeat, m.From, b.BeatRow)
@@ -48,7 +71,7 @@ func silenceMillis() int64 { return ticket.Heartbeats().Silence().Milliseconds()
 
 func (p *Projector) armSilence(agent string, b *beat, due int64) {
 	b.Timer = due
-	p.batch.SetTimer(store.Timer{DueMillis: due, Position: b.Armed, Kind: store.TimerSilence, Key: agent})
+	p.batch.SetTimer(store.Timer{DueMillis: due, Topic: b.Index, Position: b.Armed, Kind: store.TimerSilence, Key: agent})
 }
 
 // missBeats looks whether an agent is silent. Its silence is escalated once, until it
@@ -56,7 +79,7 @@ func (p *Projector) armSilence(agent string, b *beat, due int64) {
 func (p *Projector) missBeats(timer store.Timer) error {
 	agent := timer.Key
 	b := p.bus.beats[agent]
-	if b == nil || b.Timer != timer.DueMillis || b.Armed != timer.Position {
+	if b == nil || b.Timer != timer.DueMillis || b.Armed != timer.Position || b.Index != timer.Topic {
 		return nil
 	}
 	b.Timer = 0
@@ -71,10 +94,13 @@ func (p *Projector) missBeats(timer store.Timer) error {
 		b.Millis = now
 		p.armSilence(agent, b, now+silenceMillis())
 	default:
+		ask := fmt.Sprintf("The agent %s has missed %d heartbeats. Find out whether it runs.", agent, ticket.Heartbeats().Missed)
+		if !b.heardOf() {
+			ask = fmt.Sprintf("The agent %s was sent an execute and has never sent a heartbeat. Find out whether it runs.", agent)
+		}
 		b.Silent = p.owe(&store.ObligationRow{
 			Reason: "heartbeats_missed", Severity: severityWarning, Ticket: ticket.None, Trace: b.Trace, Cause: b.ID, To: ticket.RolePlatformOps,
-			Refs: []string{b.ID}, Context: "agent:" + agent,
-			Asks: []string{fmt.Sprintf("The agent %s has missed %d heartbeats. Find out whether it runs.", agent, ticket.Heartbeats().Missed)},
+			Refs: []string{b.ID}, Context: "agent:" + agent, Asks: []string{ask},
 		}, agent, b.ID)
 		p.bus.counts.Silent++
 		p.bus.counts.Silenced++
@@ -111,7 +137,7 @@ func (p *Projector) withhold(m *eventlog.Message, id string, position uint64) er
 	}
 	for _, agent := range p.receivers(m.To) {
 		b := p.bus.beats[agent]
-		if b == nil || b.reads.Reads(m.Version) {
+		if b == nil || !b.heardOf() || b.reads.Reads(m.Version) {
 			continue
 		}
 		p.setMessageRow(store.MessageWithheld, WithheldKey(agent, position), id)

@@ -41,6 +41,7 @@ func (p *Projector) keepDue(proposal *eventlog.Proposal, v store.Verdict) error 
 			return err
 		}
 	}
+	p.expect(proposal, v.Position)
 	return p.withhold(m, id, v.Position)
 }
 

@@ -344,6 +344,51 @@ func TestSilenceIsEscalatedOnce(t *testing.T) {
 	}
 }
 
+// TestNeverHeardIsExpectedFromTheFirstExecute on: each agent of the domain, once, and not
+// of who is sent nothing to carry out. It takes nothing from what they read.
+func TestNeverHeardIsExpectedFromTheFirstExecute(t *testing.T) {
+	r := bussed(t)
+	defer r.close()
+	other := addAgent(6, "net2", "net2")
+	r.do(changeAgent(t, other, "admin"))
+	steps := untilExecute()
+	steps[5].Deadlines = nil // which are others'
+	steps[5].Version = "1.0.0"
+	r.say(steps[:5]...)
+	r.do(tick(epoch + 60_000))
+	if got := r.owing(); got != "" {
+		t.Errorf("before the execute %q", got)
+	}
+	steps[5].at = 60_000
+	r.say(steps[5])
+	checkSound(t, r)
+	r.do(beat(20, "net2", 61_000, ">=1").proposal(t))
+	r.reopen()
+	r.do(tick(epoch + 89_999))
+	if got := r.owing(); got != "" {
+		t.Errorf("too early: %q", got)
+	}
+	r.do(tick(epoch + 90_000))
+	if got, want := r.owing(), "heartbeats_missed warning to platform-ops about 6 of -"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	r.do(tick(epoch + 91_000))
+	if got, want := r.owing(), "heartbeats_missed warning to platform-ops about 20 of -"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	again := with(steps[5], func(s *said) { s.id, s.at = 21, 92_000 })
+	r.do(again.proposal(t)) // whatever becomes of it
+	r.do(tick(epoch + 200_000))
+	if got := r.owing(); got != "" {
+		t.Errorf("again: %q", got)
+	}
+	r.do(beat(22, "net", 201_000, ">=1").proposal(t))
+	if n := r.projector.Bus().Silent; n != 1 {
+		t.Errorf("%d agents are silent", n)
+	}
+	checkSound(t, r)
+}
+
 // TestVersionsThatAReceiverDoesNotReadAreEscalated: its latest heartbeat decides.
 func TestVersionsThatAReceiverDoesNotReadAreEscalated(t *testing.T) {
 	for _, c := range []struct {

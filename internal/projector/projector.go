@@ -37,7 +37,8 @@ import (
 // for messages whose time is over, and deadlines, obligations, heartbeats and the key
 // of the bus; it judges tickets. Level 4 added to a topic's figures what a shorter lag
 // has given up. Level 5 added the rows by which the audit trail of a ticket is found,
-// and does not count what approvers granted before they asked for the ticket themselves.
+// does not count what approvers granted before they asked for the ticket themselves, and
+// expects heartbeats of whoever is sent an execute.
 const FeatureLevel = 5
 
 // Outcomes of a verdict. Their numbers are part of the stored format.

@@ -33,12 +33,12 @@ func (v *verifier) owing(m *store.MessageAt) (bool, error) {
 		}
 		known, err := v.in.HasMessage(row.ID)
 		if err == nil && !known {
-			bad("The latest heartbeat of the agent %q is the message %q, which is not there.", m.Key, row.ID)
+			bad("What the agent %q was heard of or sent is the message %q, which is not there.", m.Key, row.ID)
 		}
 		if err != nil || row.Timer == 0 {
 			return true, err
 		}
-		return true, v.armedFor(store.Timer{DueMillis: row.Timer, Position: row.Armed, Kind: store.TimerSilence}, bad)
+		return true, v.armedFor(store.Timer{DueMillis: row.Timer, Topic: row.Index, Position: row.Armed, Kind: store.TimerSilence}, bad)
 	case store.MessageWithheld:
 		var id string
 		if err := store.DecodeMessage(m.Kind, m.Value, &id); err != nil {
@@ -87,7 +87,7 @@ func (v *verifier) messageTimer(t *store.Timer) (bool, error) {
 	if t.Kind == store.TimerSilence {
 		var row store.BeatRow
 		ok, err := v.in.Message(store.MessageBeat, t.Key, &row)
-		return ok && row.Timer == t.DueMillis && row.Armed == t.Position, err
+		return ok && row.Timer == t.DueMillis && row.Armed == t.Position && row.Index == t.Topic, err
 	}
 	var row store.DeadlineRow
 	ok, err := v.in.Message(store.MessageDeadline, t.Key, &row)

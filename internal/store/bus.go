@@ -35,7 +35,8 @@ type ObligationRow struct {
 	Buried   []uint32 `json:"buried,omitempty"`          // subscriptions that have the dead letter
 }
 
-// BeatRow is the latest heartbeat of an agent.
+// BeatRow is the latest heartbeat of an agent; of one that was never heard, which has no
+// Accepts, the first execute that was sent to it.
 type BeatRow struct {
 	ID      string   `json:"id"`
 	Trace   string   `json:"trace"`
@@ -45,5 +46,6 @@ type BeatRow struct {
 	Millis  int64    `json:"ms"`                     // log time from which on its silence counts
 	Timer   int64    `json:"timer_ms,omitempty"`     // when it is looked at again; 0: not before it is heard of
 	Armed   uint64   `json:"armed,string,omitempty"` // the position in the key of its timer
+	Index   uint32   `json:"index,omitempty"`        // and the number there that tells agents of one position apart
 	Silent  string   `json:"silent,omitempty"`       // id of the escalation of its silence
 }
