@@ -48,7 +48,7 @@ func (a *Agent) toBegin(ctx context.Context, m *Message) bool {
 		case deliveryDone:
 			err = a.book.started(context.WithoutCancel(ctx), m.ID)
 		case deliveryOver:
-			a.o.OnError(fmt.Errorf("the execute %s of %s is not carried out: it was not delivered in time, or is that of another agent", m.ID, m.TicketID))
+			a.o.OnError(fmt.Errorf("the execute %s of %s is not carried out: it was not delivered in time, the ticket has gone on without it, or it is that of another agent", m.ID, m.TicketID))
 			err = a.book.over(context.WithoutCancel(ctx), m.ID)
 		}
 		if now != deliveryPending {

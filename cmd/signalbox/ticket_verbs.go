@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/client"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -67,7 +68,7 @@ func (a *app) writeVerbs(c *ticket.Catalogue) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(a.out, "\nversion %s; more than %d targets are tier 3; %d failed verifications of a target within %s open its breaker\n", c.Version, c.TargetsMax, failures, within)
+	_, err := fmt.Fprintf(a.out, "\nversion %s; more than %d targets are tier 3; %d failed verifications of a target within %s open its breaker\n", c.Version, c.TargetsMax, failures, event.Duration(within))
 	return err
 }
 
