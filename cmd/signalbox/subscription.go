@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -39,6 +40,7 @@ func (a *app) subscriptionCommand() *cobra.Command {
 
 // subscriptionFlags are the members of a document as flags.
 type subscriptionFlags struct {
+	document                                 string
 	kind, view, start, order, source, filter string
 	topics, types, fields                    []string
 	visibility, expires, kept                string
@@ -49,6 +51,7 @@ type subscriptionFlags struct {
 
 func (f *subscriptionFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
+	fl.StringVar(&f.document, "document", "", "take the document in this `file`, in JSON, and change in it what other flags say; - is the standard input")
 	fl.StringSliceVar(&f.topics, "topics", nil, "topic `names` and patterns, separated by commas (default \">\", every topic but the broker's own)")
 	fl.StringVar(&f.view, "view", "", "`view`: current or history (default that of the topic)")
 	fl.StringVar(&f.order, "order", "", "`order`: key (one event of each key at a time), strict (one at a time) or unordered")
@@ -63,6 +66,15 @@ func (f *subscriptionFlags) add(cmd *cobra.Command) {
 	fl.IntVar(&f.quarantine, "quarantine-after", 0, "hand-outs without any answer, while others succeed, before an event is quarantined (default 3)")
 	fl.IntVar(&f.redrives, "max-redrives", 0, "times that a dead letter may come back (default 5)")
 	f.webhook.add(cmd)
+}
+
+// parseSubscription reads the document in the file that was given.
+func (a *app) parseSubscription(f *subscriptionFlags) (event.Subscription, error) {
+	b, err := a.readInput(f.document)
+	if err != nil {
+		return event.Subscription{}, err
+	}
+	return event.ParseSubscription(b)
 }
 
 // apply sets what was given.
@@ -123,19 +135,31 @@ func (a *app) subscriptionCreateCommand() *cobra.Command {
 		Use:   "create",
 		Short: "Create a subscription",
 		Long: "Create a subscription. The broker gives it the id by which all other commands know it.\n\n" +
-			"It begins now, or at --start: earliest, a cursor, or an RFC 3339 time. With --sink the broker sends its events to a URL.",
+			"It begins now, or at --start: earliest, a cursor, or an RFC 3339 time. With --sink the broker sends its events to a URL.\n" +
+			"What no flag says, such as filters in the dialects, headers and credentials of a sink, is said by a --document, which is\n" +
+			"that of the CloudEvents Subscriptions API.",
 		Example: "  signalbox subscription create --topics 'fleet.>' --max-attempts 3\n" +
-			"  signalbox subscription create --kind stream --topics hello --start earliest --filter \"type = 'message'\"",
+			"  signalbox subscription create --kind stream --topics hello --start earliest --filter \"type = 'message'\"\n" +
+			"  echo '{\"protocol\":\"SIGNALBOX\",\"filters\":[{\"prefix\":{\"type\":\"system.\"}}]}' | signalbox subscription create --document - --topics hello",
 		Args: cobra.NoArgs,
 	}
 	f.add(cmd)
 	cmd.Flags().StringVar(&f.kind, "kind", event.KindPull, "`kind`: pull (workers fetch and settle events) or stream (one reader acknowledges a cursor)")
 	cmd.Flags().StringVar(&f.start, "start", "now", "where to begin: `place` now, earliest, a cursor or a time")
 	cmd.Flags().BoolVar(&f.idOnly, "id-only", false, "print the id and nothing else")
+	cmd.MarkFlagsMutuallyExclusive("document", "kind")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return a.withTopics(func(c *client.Client, text bool) error {
-			document := client.NewSubscription(f.kind)
-			document.Config.Start = f.start
+			document, err := client.NewSubscription(f.kind), error(nil)
+			if f.document != "" {
+				document, err = a.parseSubscription(f)
+			}
+			if err != nil {
+				return err
+			}
+			if f.document == "" || cmd.Flags().Changed("start") {
+				document.Config.Start = f.start
+			}
 			if err := f.apply(cmd, &document); err != nil {
 				return err
 			}
@@ -158,8 +182,8 @@ func (a *app) subscriptionUpdateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "update ID",
 		Short: "Change a subscription",
-		Long: "Change a subscription. Fields that are not named keep their value. The cursor does not move; see \"subscription seek\".\n" +
-			"The kind cannot change.",
+		Long: "Change a subscription. Fields that are not named keep their value, unless there is a --document, which replaces all of\n" +
+			"them but secrets. The cursor does not move; see \"subscription seek\". The kind cannot change.",
 		Example: "  signalbox subscription update " + newID + " --max-attempts 10 --expires-after 7d",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -169,6 +193,11 @@ func (a *app) subscriptionUpdateCommand() *cobra.Command {
 			s, err := c.Subscription(cmd.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			if f.document != "" {
+				if s.Subscription, err = a.parseSubscription(f); err != nil {
+					return err
+				}
 			}
 			if err := f.apply(cmd, &s.Subscription); err != nil {
 				return err
@@ -310,7 +339,7 @@ func (a *app) writeSubscription(s client.Subscription, text bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	rows := [][2]any{
 		{"subscription", s.ID}, {"kind", s.Config.Kind}, {"state", st.State}, {"topics", oneLine(fmt.Sprint(s.Config.Topics))}, {"order", s.Config.Order},
-		{"filters", oneLine(orDash(string(s.Filters)))}, {"cursor", st.Cursor}, {"lag", fmt.Sprintf("%d events, %.0f s", st.LagEvents, st.LagSeconds)},
+		{"filters", oneLine(orDash(plain(s.Filters)))}, {"cursor", st.Cursor}, {"lag", fmt.Sprintf("%d events, %.0f s", st.LagEvents, st.LagSeconds)},
 		{"matched", st.Matched}, {"dropped", fmt.Sprintf("%d, of these %d by filters that failed", st.Dropped, st.Errors)},
 		{"outstanding", fmt.Sprintf("%d, of these %d to be handed out again", st.Outstanding, st.Retrying)}, {"parked", st.Parked},
 		{"acknowledged", st.Acked}, {"failed", fmt.Sprintf("%d, of these %d without an answer", st.Failed, st.TimedOut)},
@@ -321,6 +350,12 @@ func (a *app) writeSubscription(s client.Subscription, text bool) error {
 		fmt.Fprintf(w, "%v\t%v\n", row[0], row[1])
 	}
 	return w.Flush()
+}
+
+// plain is JSON as people would write it: with > and not \u003e. An escaped
+// backslash stays one.
+func plain(raw []byte) string {
+	return strings.NewReplacer(`\\`, `\\`, `\u003c`, "<", `\u003e`, ">", `\u0026`, "&").Replace(string(raw))
 }
 
 func orDash(s string) string {
