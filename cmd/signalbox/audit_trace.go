@@ -221,7 +221,9 @@ func writeEntry(w io.Writer, e *client.AuditEntry, text bool) error {
 		fmt.Fprintf(&b, "%-23s  %-8s  entry %d, of which only its leaf is known", "", "unknown", e.Index)
 	case e.Kind == "event":
 		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, e.Outcome)
-		describeEvent(&b, e.Event)
+		if e.Outcome != event.OutcomeDuplicate { // of which nothing is stored, for it is what was there before
+			describeEvent(&b, e.Event)
+		}
 	case e.Kind == "expiry":
 		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, expired(e.Detail))
 	default:
