@@ -4,7 +4,6 @@ package projector
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -324,7 +323,7 @@ func (p *Projector) messageRow(kind store.MessageKind, key string, into any) (bo
 
 // setMessageRow panics if the row does not encode, which plain fields always do.
 func (p *Projector) setMessageRow(kind store.MessageKind, key string, row any) {
-	value, err := json.Marshal(row)
+	value, err := store.EncodeMessage(row)
 	if err != nil {
 		panic(fmt.Sprintf("projector: a row about messages does not encode: %v", err))
 	}
