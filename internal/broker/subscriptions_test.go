@@ -215,6 +215,29 @@ func TestWorkerThatFindsNothingUsesItsSubscription(t *testing.T) {
 	})
 }
 
+// TestTakingOutWhatIsGoneIsNoUse: the broker does so by itself.
+func TestTakingOutWhatIsGoneIsNoUse(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	x.put("a", func(p *event.Policy) { p.CleanupPolicy = event.CleanupCompact })
+	id := x.subscribe("a", func(d *event.Subscription) {
+		d.Config.ExpiresAfter, d.Config.Visibility, d.Config.MaxAttempts = event.Duration(time.Hour), event.Duration(30*time.Minute), 1
+	})
+	x.mustSend("a", x.draft("1", "k", nil))
+	x.fetch(id)
+	x.mustSend("a", x.draft("2", "k", nil))
+	x.pass(40 * time.Minute)
+	within(t, 20*time.Second, "gone", func() bool {
+		info, err := x.Subscription(id)
+		return err == nil && info.Status.Gone == 1
+	})
+	x.pass(40 * time.Minute)
+	within(t, 20*time.Second, "ended", func() bool {
+		_, err := x.Subscription(id)
+		return errorCode(err) == event.CodeSubscriptionUnknown
+	})
+}
+
 // TestStartEndsWhatNobodyUsed: also a start that has something to configure, which is
 // what finds the subscription then.
 func TestStartEndsWhatNobodyUsed(t *testing.T) {

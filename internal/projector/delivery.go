@@ -162,7 +162,9 @@ func (p *Projector) handOut(s *subscription, proposal *eventlog.Proposal, d *Del
 		d.Stale = true
 		return nil
 	}
-	p.use(s)
+	if p.touchSubscription(s); h.Max > 0 { // else it is the broker, who takes out what is gone
+		p.use(s)
+	}
 	now := max(proposal.AdmittedMillis, p.space.LogMillis)
 	if s.Paused || s.Disabled || s.Webhook && now < s.Endpoint.HoldMillis {
 		return nil
