@@ -13,10 +13,12 @@
 //
 // What it covers: publishing in all its forms, with schemas, preconditions and
 // idempotency keys; policies and their changes, retention and compaction; readers,
-// states and digests; ephemeral topics; pull and stream subscriptions with their dead
-// letters and their end; messages about tickets; clocks that go wrong; crashes, also
-// while a broker starts, backups and restores. Not covered are transports, with them the
-// sending of webhooks, and places outside for the audit trail.
+// states and digests; ephemeral topics; pull and stream subscriptions and webhooks, with
+// their dead letters and their end; messages about tickets; clocks that go wrong; crashes,
+// also while a broker starts, backups and restores. Not covered are transports and places
+// outside for the audit trail. Webhooks have a sender of the simulation's own: the real
+// one draws its delays and answers as its goroutines are scheduled, so that no seed would
+// repeat it, and what goes when is decided by the broker.
 //
 //	go test ./internal/sim                                a few seconds
 //	make sim FOR=2h                                       as long as you like

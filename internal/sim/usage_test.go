@@ -31,11 +31,11 @@ func (w *world) expired(id string, u *usage) bool {
 	if u.after == 0 {
 		return false
 	}
-	_, err := w.broker.Subscription(id)
+	info, err := w.broker.Subscription(id)
 	unused := w.model.millis - u.perhaps
 	switch {
 	case err == nil && unused > u.after+u.after/4+unusedSlack && w.model.millis > w.lastStart+unusedSlack:
-		w.fail("the subscription %s has not been used for %d ms, ends after %d, and has not ended", id, unused, u.after)
+		w.fail("the subscription %s has not been used for %d ms, ends after %d, and has not ended: used at %d, and now is %d", id, unused, u.after, info.Status.Used.UnixMilli(), w.model.millis)
 	case err == nil:
 		return false
 	case code(err) != event.CodeSubscriptionUnknown:

@@ -20,6 +20,7 @@ import (
 type pull struct {
 	id     string
 	config event.SubscriptionConfig
+	sink   string // of a webhook, whose worker is the sender
 	types  []string
 	paused bool
 	from   uint64 // events up to here do not concern it
@@ -69,7 +70,7 @@ func (p *pull) clone() *pull {
 }
 
 func (p *pull) String() string {
-	return fmt.Sprintf("pull %s of %v %s %q", p.id[:4], p.config.Topics, p.config.Order, p.config.View)
+	return fmt.Sprintf("%s %s of %v %s %q", p.config.Kind, p.id[:4], p.config.Topics, p.config.Order, p.config.View)
 }
 
 // settled reports whether an event will not come again.
@@ -141,6 +142,9 @@ func (w *world) subscribe() {
 	c.MaxAttempts, c.MaxRedrives = 1+w.rng.IntN(4), pick(w.rng, 1, 2, 5)
 	c.ExpiresAfter = event.Duration(pick(w.rng, 0, 0, 10*time.Minute, 20*time.Hour))
 	c.Visibility = event.Duration(pick(w.rng, time.Second, 30*time.Second, time.Hour))
+	if w.rng.IntN(3) == 0 {
+		w.hook(&d)
+	}
 	var types []string
 	switch w.rng.IntN(4) {
 	case 0:
@@ -155,7 +159,7 @@ func (w *world) subscribe() {
 		w.fail("subscribing: %v", err)
 	}
 	w.settle()
-	p := &pull{id: info.Document.ID, config: *c, types: types, deals: map[uint64]*deal{}}
+	p := &pull{id: info.Document.ID, config: *c, sink: d.Sink, types: types, deals: map[uint64]*deal{}}
 	if c.Start == "now" {
 		p.from = w.model.position
 	}
@@ -167,8 +171,13 @@ func (w *world) subscribe() {
 
 // stepFetch has a worker fetch events.
 func stepFetch(w *world) {
-	if len(w.pulls) > 0 {
-		w.fetch(w.pulls[w.rng.IntN(len(w.pulls))], 1+w.rng.IntN(6))
+	if len(w.pulls) == 0 {
+		return
+	}
+	if p := w.pulls[w.rng.IntN(len(w.pulls))]; p.sink == "" {
+		w.fetch(p, 1+w.rng.IntN(6))
+	} else {
+		w.send(w.fates)
 	}
 }
 
@@ -178,13 +187,19 @@ func (w *world) fetch(p *pull, most int) []*deal {
 	ctx, cancel := w.waiting()
 	defer cancel()
 	now := w.broker.LogMillis()
-	handed, err := w.broker.Fetch(ctx, anonymous(), p.id, broker.FetchRequest{Max: most})
+	var handed []broker.HandedOut
+	var err error
+	if p.sink == "" {
+		handed, err = w.broker.Fetch(ctx, anonymous(), p.id, broker.FetchRequest{Max: most})
+	} else {
+		handed, _, err = w.broker.HandOutWebhook(ctx, p.id, most)
+	}
 	w.settle()
 	p.usage.used(w.model.millis, !w.lost())
 	if w.lost() {
 		w.note("%s: the power failed", p)
 		p.lost++
-		p.unsure, p.over = now+p.config.Visibility.Std().Milliseconds(), time.Time{}
+		p.unsure, p.over = now+p.visibility(), time.Time{}
 		return nil
 	}
 	switch {
@@ -239,7 +254,7 @@ func (w *world) handed(p *pull, h *broker.HandedOut, before map[uint64]bool, now
 	}
 	d.token, d.attempts, d.ready, d.perhaps = h.Token, h.Attempt, 0, false
 	d.due = h.Deadline.UnixMilli()
-	if want := now + p.config.Visibility.Std().Milliseconds(); d.due != want {
+	if want := now + p.visibility(); d.due != want {
 		w.fail("%s hands out @%d until %d, and must until %d", p, position, d.due, want)
 	}
 	return d
@@ -388,6 +403,10 @@ func stepSettle(w *world) {
 		return
 	}
 	d := list[w.rng.IntN(len(list))]
+	if p.sink != "" {
+		w.judgeSent(p, d, pick(w.rng, delivered, delivered, failed, silent))
+		return
+	}
 	token := d.token
 	if w.rng.IntN(10) == 0 {
 		token = fmt.Sprintf("%d.%d", d.position, 1+w.rng.IntN(3)) // of somebody else, perhaps
@@ -472,7 +491,10 @@ func (w *world) drain(p *pull) {
 	if w.expired(p.id, &p.usage) {
 		return
 	}
-	for empty := 0; empty < 3; {
+	if p.sink != "" {
+		w.drainHook(p)
+	}
+	for empty := 0; empty < 3 && p.sink == ""; {
 		list := w.fetch(p, 50)
 		for _, d := range list {
 			w.say(p, d, "ack", d.token)

@@ -155,7 +155,7 @@ func (w *world) start(restored bool) {
 	wall := w.clock.Wall()
 	b, err := broker.Open(broker.Options{
 		Dir: dataDir, FS: w.disk.FS(w.at), Clock: w.clock, DedupWindow: w.dedup, CleanEvery: cleanEvery,
-		Restored: restored, Fatal: w.dies, Tap: w.tap, Found: found,
+		Restored: restored, Fatal: w.dies, Tap: w.tap, Found: found, CheckSink: func(string) error { return nil },
 	})
 	if err != nil {
 		w.fail("the broker does not start: %v", err)
