@@ -162,7 +162,9 @@ func (w *world) finish() {
 	}
 	w.endUnused()
 	for _, p := range w.pulls {
-		w.drain(p)
+		if !w.expired(p.id, &p.usage) { // while others were drained
+			w.drain(p)
+		}
 	}
 	w.close()
 	w.audit()
