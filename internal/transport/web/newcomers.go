@@ -40,6 +40,6 @@ func (n *newcomers) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for conn := range n.conns {
-		go conn.Close() // over TLS it says goodbye first, and may block
+		go func() { _ = conn.Close() }() // over TLS it says goodbye first, and may block
 	}
 }
