@@ -26,6 +26,8 @@ type Attachment struct {
 	session *session
 	ended   chan struct{}
 	reason  string // why, set before ended is closed
+	expires int64  // ms; 0: the subscription never ends by itself; guarded by deliveries.mu
+	noted   int64  // when it was noted that the subscription is in use; guarded by deliveries.mu
 }
 
 // Gap is what was removed before a subscription read it.
@@ -50,7 +52,13 @@ func (b *Broker) Attach(ctx context.Context, p identity.Principal, id string, la
 	a = &Attachment{b: b, p: p, id: id, session: session, ended: make(chan struct{})}
 	b.deliveries.take(session, a)
 	reader, gap, err = a.Open(ctx)
+	if err == nil && a.expiring() {
+		err = b.noteUse(ctx, id)
+	}
 	if err != nil {
+		if reader != nil {
+			reader.Close()
+		}
 		a.Close()
 		return nil, nil, nil, err
 	}
@@ -82,6 +90,7 @@ func (a *Attachment) Open(ctx context.Context) (*dispatch.Reader, *Gap, error) {
 		}
 		reach.withhold(&spec)
 		spec.Select, _ = event.ParseSelection(config.Document.Config.Select) // it was checked when it was set
+		a.b.deliveries.noted(a, a.b.clock.Millis(), config.Document.Config.ExpiresAfter.Std().Milliseconds())
 		reader, err := a.b.dispatch.Open(spec)
 		if err == nil {
 			return reader, a.b.gapOf(&state), nil
@@ -128,13 +137,27 @@ func (a *Attachment) end(reason string) {
 // Close gives the stream up, and stores what was counted.
 func (a *Attachment) Close() {
 	a.b.deliveries.release(a.session, a)
-	if a.session.matched.Load()+a.session.dropped.Load() > 0 {
+	if a.session.matched.Load()+a.session.dropped.Load() > 0 || a.expiring() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		// The counts are figures for people; losing them to a full queue is no harm.
+		// The counts are figures for people; losing them to a full queue is no harm. That
+		// it was in use was noted not long ago.
 		_, _ = a.b.Acknowledge(ctx, a.p, a.id, event.Cursor{})
 	}
 	a.b.deliveries.leave(a.id, a.session)
+}
+
+// expiring reports whether the subscription ends by itself when it is not used.
+func (a *Attachment) expiring() bool {
+	a.b.deliveries.mu.Lock()
+	defer a.b.deliveries.mu.Unlock()
+	return a.expires > 0
+}
+
+// noteUse notes that a stream's client is there, which has nothing to acknowledge.
+func (b *Broker) noteUse(ctx context.Context, id string) error {
+	_, err := b.subscribe(ctx, identity.Anonymous(), &eventlog.Subscription{Op: eventlog.SubscriptionAcknowledge, ID: id, Place: &eventlog.Place{}})
+	return err
 }
 
 func (a *Attachment) count(c dispatch.Counts) {
@@ -227,6 +250,11 @@ func (b *Broker) keeper() {
 		calls := b.deliveries.called()
 		for _, id := range slices.Sorted(maps.Keys(calls)) {
 			a := calls[id]
+			if a.used || a.unused && b.deliveries.attached(id) {
+				if err := b.noteUse(context.Background(), id); err != nil {
+					b.logger.Debug("the use of a subscription is not noted", "subscription", id, "err", err)
+				}
+			}
 			if a.unused {
 				b.endUnused(id)
 			}

@@ -28,10 +28,11 @@ type deliveries struct {
 	sessions map[string]*session  // by subscription id; guarded by mu
 	calls    map[string]attention // what the keeper has to look at; guarded by mu
 	wake     chan struct{}        // holds one token when there are calls
+	swept    int64                // when sweep has looked last; owned by its caller
 }
 
 // attention is what apply has found out of a subscription and leaves to the broker.
-type attention struct{ spent, unused, failing bool }
+type attention struct{ used, spent, unused, failing bool }
 
 // session is shared by all who use a subscription at one time.
 type session struct {
@@ -124,12 +125,17 @@ func (d *deliveries) stir(stirred []projector.Stirred) {
 		if !s.Spent && !s.Unused && !s.Failing || len(d.calls) >= callsMax {
 			continue
 		}
-		a := d.calls[s.ID]
-		d.calls[s.ID] = attention{a.spent || s.Spent, a.unused || s.Unused, a.failing || s.Failing}
-		select {
-		case d.wake <- struct{}{}:
-		default:
-		}
+		d.call(s.ID, attention{spent: s.Spent, unused: s.Unused, failing: s.Failing})
+	}
+}
+
+// call has the keeper look at a subscription. It is called with d.mu held.
+func (d *deliveries) call(id string, why attention) {
+	a := d.calls[id]
+	d.calls[id] = attention{a.used || why.used, a.spent || why.spent, a.unused || why.unused, a.failing || why.failing}
+	select {
+	case d.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -150,6 +156,39 @@ func (d *deliveries) end(id, reason string) {
 		s.stream.end(reason)
 		s.stream = nil
 	}
+}
+
+// sweep finds the streams whose connection is still there and was not noted lately: a
+// quiet topic gives its client nothing to acknowledge. It is called by one goroutine.
+func (d *deliveries) sweep(now int64) {
+	if now < d.swept+tickInterval {
+		return
+	}
+	d.swept = now
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for id, s := range d.sessions {
+		if a := s.stream; a != nil && a.expires > 0 && now-a.noted > a.expires/projector.UnusedShare && len(d.calls) < callsMax {
+			a.noted = now
+			d.call(id, attention{used: true})
+		}
+	}
+}
+
+// attached reports whether a connection has the stream of a subscription.
+func (d *deliveries) attached(id string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.sessions[id]
+	return s != nil && s.stream != nil
+}
+
+// noted says that the use of a connection's stream was noted, and how long it may be
+// unused, in ms; 0 if it never ends by itself.
+func (d *deliveries) noted(a *Attachment, now, expires int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	a.noted, a.expires = now, expires
 }
 
 // stop ends a connection's stream for a reason of its own.

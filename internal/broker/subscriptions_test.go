@@ -215,6 +215,42 @@ func TestWorkerThatFindsNothingUsesItsSubscription(t *testing.T) {
 	})
 }
 
+// TestConnectedStreamUsesItsSubscription: on a quiet topic, where there is nothing to
+// acknowledge, for days, over a jump of the clock, and until it is gone for long.
+func TestConnectedStreamUsesItsSubscription(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer func() { x.close() }()
+	id := x.subscribe("a", func(d *event.Subscription) {
+		d.Config.Kind, d.Config.ExpiresAfter = event.KindStream, event.Duration(time.Hour)
+	})
+	x.pass(40 * time.Minute)
+	a, reader, _, err := x.Attach(context.Background(), anonymous(), id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, quiet := range []time.Duration{50 * time.Minute, 20 * time.Minute, 20 * time.Minute, 50 * time.Minute, 48 * time.Hour} {
+		x.pass(quiet)
+		within(t, 20*time.Second, "noted", func() bool {
+			info, err := x.Subscription(id)
+			if err != nil {
+				t.Fatalf("after %s it has ended: %v", quiet, err)
+			}
+			return x.clock.Wall().Sub(info.Status.Used) < 15*time.Minute
+		})
+	}
+	reader.Close()
+	a.Close()
+	x.pass(59 * time.Minute)
+	if _, err := x.Subscription(id); err != nil {
+		t.Errorf("59 minutes after its client has left: %v", err)
+	}
+	within(t, 20*time.Second, "ended", func() bool {
+		x.pass(time.Minute)
+		_, err := x.Subscription(id)
+		return errorCode(err) == event.CodeSubscriptionUnknown
+	})
+}
+
 // TestTakingOutWhatIsGoneIsNoUse: the broker does so by itself.
 func TestTakingOutWhatIsGoneIsNoUse(t *testing.T) {
 	x := newBox(t, broker.Options{})

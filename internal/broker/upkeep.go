@@ -32,6 +32,7 @@ func (b *Broker) tickLoop() {
 		now := b.clock.Millis()
 		b.refusals.flush(now)
 		b.roster.sweep(now)
+		b.deliveries.sweep(now) // before the tick that would end what is in use
 		b.dispatch.Expire()
 		due, err := b.timerDue(now)
 		if err != nil {
