@@ -82,13 +82,14 @@ func (b *Broker) cleanThoroughly(ctx context.Context) error {
 }
 
 const (
-	// Files that a compaction has replaced are deleted in the background.
+	// Files that a compaction has replaced are deleted in the background, once nobody
+	// reads them: for most that is a moment.
 	deletionsTimeout = 10 * time.Second
 	deletionsPoll    = 20 * time.Millisecond
 )
 
-// awaitDeletions waits until replaced files are deleted, but for those that a
-// reader or a snapshot still holds.
+// awaitDeletions waits until replaced files are deleted, but not for those whose
+// reader takes its time.
 func (b *Broker) awaitDeletions(ctx context.Context) {
 	poll := time.NewTicker(deletionsPoll)
 	defer poll.Stop()

@@ -49,8 +49,8 @@ func (s *Store) Compact(ctx context.Context, r KeyRange) error {
 }
 
 // Replaced is the number of bytes in files that were replaced and are still to
-// be deleted.
+// be deleted, also when whoever reads them has done.
 func (s *Store) Replaced() uint64 {
 	m := s.db.Metrics()
-	return m.Table.ObsoleteSize + m.BlobFiles.ObsoleteSize
+	return m.Table.ObsoleteSize + m.Table.ZombieSize + m.BlobFiles.ObsoleteSize + m.BlobFiles.ZombieSize
 }

@@ -93,6 +93,7 @@ GET    /v1/subscriptions/{id}/dead-letters
 POST   /v1/subscriptions/{id}/redrive, /v1/subscriptions/{id}/discard
 
 POST   /v1/messages                     send a signed message of the ticket protocol
+GET    /v1/verbs                        the catalogue of what steps of tickets may do
 GET    /v1/tickets                      tickets, by state, domain, agent or time of change
 GET    /v1/tickets/{ticket}             one: its state, slices, deadlines, and its messages in order
 GET    /v1/tickets/{ticket}/stream      follow its messages
