@@ -59,7 +59,7 @@ func (f *bloomFilter) append(dst []byte) []byte {
 	return dst
 }
 
-// decodeBloomFilter reads what decodeFilterKey has checked.
+// decodeBloomFilter reads what loadFilter has checked.
 func decodeBloomFilter(b []byte) *bloomFilter {
 	f := &bloomFilter{}
 	for i := range f {

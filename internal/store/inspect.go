@@ -270,11 +270,8 @@ func (in *Inspector) Seen(each func(SeenAt, error) error) error {
 func (in *Inspector) filter(generation, segment uint32) (filter *bloomFilter, err error) {
 	key := appendSegmentKey(nil, prefixFilter, generation, segment)
 	_, err = get(in.snapshot, key, func(value []byte) error {
-		if _, _, err := decodeFilterKey(key, value); err != nil {
-			return err
-		}
-		filter = decodeBloomFilter(value)
-		return nil
+		_, _, filter, err = loadFilter(in.snapshot, key, value)
+		return err
 	})
 	return filter, err
 }

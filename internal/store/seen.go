@@ -145,7 +145,7 @@ func loadSeenFilter(r pebble.Reader) (*seenFilter, error) {
 		}
 	}
 	err := scan(r, []byte{prefixFilter}, func(key, value []byte) error {
-		generation, segment, err := decodeFilterKey(key, value)
+		generation, segment, filter, err := loadFilter(r, key, value)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func loadSeenFilter(r pebble.Reader) (*seenFilter, error) {
 		if due := g.complete + uint32(len(waiting)); segment != due {
 			return Damagedf("there is a deduplication filter of segment %d where that of segment %d should be", segment, due)
 		}
-		if waiting = append(waiting, decodeBloomFilter(value)); segment%64 == 63 {
+		if waiting = append(waiting, filter); segment%64 == 63 {
 			flush()
 		}
 		return nil
@@ -195,15 +195,22 @@ func (f *seenFilter) loadRecords(r pebble.Reader, from []byte) (after []byte, er
 	if g.open == nil {
 		return after, nil // the one that is never complete
 	}
-	return after, scan(r, appendSegmentKey(nil, prefixSeen, k.generation, last), func(key, _ []byte) error {
+	g.held, err = g.open.fill(r, k.generation, last)
+	return after, err
+}
+
+// fill adds the records of a segment, and counts them.
+func (f *bloomFilter) fill(r pebble.Reader, generation, segment uint32) (records uint32, err error) {
+	err = scan(r, appendSegmentKey(nil, prefixSeen, generation, segment), func(key, _ []byte) error {
 		k, err := decodeSeenKey(key)
 		if err == nil {
 			at := probesOf(identityHash(k.topic, &k.identity))
-			g.open.add(&at)
-			g.held++
+			f.add(&at)
+			records++
 		}
 		return err
 	})
+	return records, err
 }
 
 func (f *seenFilter) generation(number uint32) *seenGeneration {
@@ -239,9 +246,20 @@ func newBloomFilter(segment uint32) *bloomFilter {
 	return &bloomFilter{}
 }
 
-func decodeFilterKey(key, value []byte) (generation, segment uint32, err error) {
-	if len(key) != 1+4+4 || len(value) != bloomBits/8 {
-		return 0, 0, Damagedf("a deduplication filter has a key of %d and a value of %d bytes", len(key), len(value))
+// filterBytesBefore is how long filters were up to feature level 3. Such a segment is
+// read again, until its generation is gone.
+const filterBytesBefore = segmentRecords * 16 / 8
+
+// loadFilter reads the row of a complete segment's filter.
+func loadFilter(r pebble.Reader, key, value []byte) (generation, segment uint32, f *bloomFilter, err error) {
+	if len(key) != 1+4+4 || len(value) != bloomBits/8 && len(value) != filterBytesBefore {
+		return 0, 0, nil, Damagedf("a deduplication filter has a key of %d and a value of %d bytes", len(key), len(value))
 	}
-	return binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint32(key[5:]), nil
+	generation, segment = binary.BigEndian.Uint32(key[1:]), binary.BigEndian.Uint32(key[5:])
+	if len(value) == filterBytesBefore {
+		f = &bloomFilter{}
+		_, err = f.fill(r, generation, segment)
+		return generation, segment, f, err
+	}
+	return generation, segment, decodeBloomFilter(value), nil
 }

@@ -222,6 +222,30 @@ func TestMissingFilterIsDamage(t *testing.T) {
 	}
 }
 
+// TestFiltersOfBeforeAreMadeAgain opens a store whose filters are of the size that they
+// had up to feature level 3.
+func TestFiltersOfBeforeAreMadeAgain(t *testing.T) {
+	const n = segmentRecords + 10
+	fs := vfs.NewMem()
+	s := openSeen(t, fs)
+	fillSegments(t, s, 0, 0, n)
+	if err := s.db.Set(appendSegmentKey(nil, prefixFilter, 0, 0), make([]byte, filterBytesBefore), nil); err != nil {
+		t.Fatal(err)
+	}
+	s = reopenSeen(t, s, fs)
+	defer s.Close()
+	lookup := s.NewLookup()
+	defer lookup.Close()
+	for i := uint64(0); i < n; i += 101 {
+		if row, ok, err := lookup.Seen(0, 1, testIdentity(i)); err != nil || !ok || row.Position != i+1 {
+			t.Fatalf("identity %d: %+v, %t, %v", i, row, ok, err)
+		}
+	}
+	if got := s.seen.next(0); got != (seenPlace{1, 10}) {
+		t.Errorf("the generation goes on at %+v", got)
+	}
+}
+
 // TestDroppedGenerationsLeaveNoFilters fills a segment exactly, drops its
 // generation, and opens the store again.
 func TestDroppedGenerationsLeaveNoFilters(t *testing.T) {
