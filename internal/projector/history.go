@@ -71,9 +71,10 @@ func (p *Projector) compact(name string, to uint64) error {
 	if t == nil || t.Deleted || t.History == 0 {
 		return nil
 	}
-	rows := 0
+	rows, all := 0, false
 	err := p.store.Histories(t.Number, t.HistoryFrom(), to, func(position uint64, row store.EventRow) (bool, error) {
 		if !t.Past(position, &row, p.space.LogMillis) {
+			all = true // that were past the lag; the last one given up may have expired
 			return false, nil
 		}
 		p.batch.DeleteHistory(t.Number, position)
@@ -83,7 +84,7 @@ func (p *Projector) compact(name string, to uint64) error {
 		return rows < retireRowsMax, nil
 	})
 	if rows > 0 {
-		if t.CompactedTo >= t.GivenUpTo {
+		if all || t.CompactedTo >= t.GivenUpTo {
 			t.GivenUpTo = 0
 		}
 		p.touch(t)
@@ -91,9 +92,12 @@ func (p *Projector) compact(name string, to uint64) error {
 	return err
 }
 
-// drop takes a superseded event out of the figures.
+// drop takes a superseded event out of the figures. With the last one nothing that was
+// given up is left.
 func (p *Projector) drop(t *topic, row *store.EventRow) {
-	t.History--
+	if t.History--; t.History == 0 {
+		t.GivenUpTo = 0
+	}
 	t.Events--
 	t.Retained -= uint64(len(row.Members))
 }

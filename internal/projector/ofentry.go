@@ -56,21 +56,25 @@ func (p *Projector) placeMessage(of string, position uint64) {
 // pattern; without patterns all do.
 func (p *Projector) ticketsAt(ranges [][2]uint64, patterns []event.Pattern) (tickets []string, err error) {
 	left := messagesOfEntryMax
+	more := func() bool { return left > 0 && len(tickets) < ticketsOfEntryMax }
 	for _, r := range ranges {
 		each := func(position uint64, of string) (bool, error) {
-			if position < r[0] || position > r[1] || left == 0 || len(tickets) == ticketsOfEntryMax {
-				return true, nil
+			if !more() || position < r[0] || position > r[1] {
+				return more(), nil
 			}
 			left--
 			at, known := slices.BinarySearch(tickets, of)
 			if known {
-				return true, nil
+				return more(), nil
 			}
 			selected, err := p.selected(of, position, patterns)
 			if selected {
 				tickets = slices.Insert(tickets, at, of)
 			}
-			return left > 0, err
+			return more(), err
+		}
+		if !more() {
+			break
 		}
 		if err := p.store.TicketsAt(r[0], r[1], each); err != nil {
 			return nil, err
