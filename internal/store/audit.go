@@ -118,17 +118,9 @@ func (s *Store) TreeSize(level uint8) (n uint64, err error) {
 // Checkpoints calls each with the stored checkpoints from a size on, until it
 // returns false. They are valid during the call.
 func (s *Store) Checkpoints(from uint64, each func(size uint64, signed []byte) (more bool, err error)) error {
-	err := scanRange(s.db, appendUint64Key(nil, prefixCheckpoint, from), []byte{prefixCheckpoint + 1}, func(key, value []byte) error {
-		more, err := each(binary.BigEndian.Uint64(key[1:]), value)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+	return scanWhile(s.db, appendUint64Key(nil, prefixCheckpoint, from), []byte{prefixCheckpoint + 1}, func(key, value []byte) (bool, error) {
+		return each(binary.BigEndian.Uint64(key[1:]), value)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // LastCheckpoint returns the largest stored checkpoint that is not larger than a
@@ -159,18 +151,3 @@ func (s *Store) Outside(name string) (entries uint64, err error) {
 // WriteAudit stores nodes of the tree, checkpoints, and how far places outside are, as
 // [Store.Reclaim] does.
 func (s *Store) WriteAudit(b *Batch) error { return s.Reclaim(b) }
-
-// scanRange calls each with every row in [lower, upper).
-func scanRange(r pebble.Reader, lower, upper []byte, each func(key, value []byte) error) (err error) {
-	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
-	if err != nil {
-		return readError(err)
-	}
-	defer func() { err = errors.Join(err, closeIterator(it)) }()
-	for ok := it.First(); ok; ok = it.Next() {
-		if err := each(it.Key(), it.Value()); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -4,7 +4,6 @@ package store
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -138,15 +137,8 @@ func (v *View) MessagesOfKind(kind MessageKind, prefix string, each func(key str
 }
 
 func messagesOfKind(r pebble.Reader, kind MessageKind, prefix string, each func(key string, value []byte) (more bool, err error)) error {
-	err := scan(r, appendMessageKey(nil, kind, prefix), func(key, value []byte) error {
-		more, err := each(string(key[2:]), value)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+	lower := appendMessageKey(nil, kind, prefix)
+	return scanWhile(r, lower, successor(lower), func(key, value []byte) (bool, error) {
+		return each(string(key[2:]), value)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }

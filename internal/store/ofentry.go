@@ -3,7 +3,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -30,25 +29,17 @@ func ParsePositionKey(key string) (position uint64, err error) {
 func (v *View) EntriesOf(ticket string, from uint64, each func(index uint64, kind byte) (more bool, err error)) error {
 	lower := appendMessageKey(nil, MessageEntry, OfTicketKey(ticket, from))
 	upper := successor(appendMessageKey(nil, MessageEntry, ticket+"\x00"))
-	err := scanRange(v.snapshot, lower, upper, func(key, value []byte) error {
+	return scanWhile(v.snapshot, lower, upper, func(key, value []byte) (bool, error) {
 		_, index, err := ParseOfTicketKey(string(key[2:]))
 		if err != nil {
-			return err
+			return false, err
 		}
 		var kind byte
 		if err := DecodeMessage(MessageEntry, value, &kind); err != nil {
-			return err
+			return false, err
 		}
-		more, err := each(index, kind)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+		return each(index, kind)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // TicketsOfTrace calls each with the tickets that have a trace, by name, until it returns
@@ -65,25 +56,17 @@ func (v *View) TicketsOfTrace(trace string, each func(ticket string) (more bool)
 func (s *Store) TicketsAt(first, last uint64, each func(position uint64, ticket string) (more bool, err error)) error {
 	lower := appendMessageKey(nil, MessagePosition, PositionKey(first))
 	upper := append(appendMessageKey(nil, MessagePosition, PositionKey(last)), 0)
-	err := scanRange(s.db, lower, upper, func(key, value []byte) error {
+	return scanWhile(s.db, lower, upper, func(key, value []byte) (bool, error) {
 		position, err := ParsePositionKey(string(key[2:]))
 		if err != nil {
-			return err
+			return false, err
 		}
 		var of string
 		if err := DecodeMessage(MessagePosition, value, &of); err != nil {
-			return err
+			return false, err
 		}
-		more, err := each(position, of)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+		return each(position, of)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // EachTicket calls each with every ticket that has been committed, by name.

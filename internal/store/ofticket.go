@@ -39,25 +39,17 @@ func ParseOfTicketKey(key string) (ticket string, position uint64, err error) {
 func (v *View) MessagesOf(ticket string, after uint64, each func(position uint64, row OfTicketRow) (more bool, err error)) error {
 	lower := appendMessageKey(nil, MessageOfTicket, OfTicketKey(ticket, after+1))
 	upper := successor(appendMessageKey(nil, MessageOfTicket, ticket+"\x00"))
-	err := scanRange(v.snapshot, lower, upper, func(key, value []byte) error {
+	return scanWhile(v.snapshot, lower, upper, func(key, value []byte) (bool, error) {
 		_, position, err := ParseOfTicketKey(string(key[2:]))
 		if err != nil {
-			return err
+			return false, err
 		}
 		var row OfTicketRow
 		if err := DecodeMessage(MessageOfTicket, value, &row); err != nil {
-			return err
+			return false, err
 		}
-		more, err := each(position, row)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+		return each(position, row)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // Tickets calls each with the tickets whose names are after one, by name, until it
@@ -67,21 +59,13 @@ func (v *View) Tickets(after string, each func(id string, row *TicketRow) (more 
 	if after != "" {
 		lower = append(lower, 0)
 	}
-	err := scanRange(v.snapshot, lower, successor(appendMessageKey(nil, MessageTicket, "")), func(key, value []byte) error {
+	return scanWhile(v.snapshot, lower, successor(appendMessageKey(nil, MessageTicket, "")), func(key, value []byte) (bool, error) {
 		var row TicketRow
 		if err := DecodeMessage(MessageTicket, value, &row); err != nil {
-			return err
+			return false, err
 		}
-		more, err := each(string(key[2:]), &row)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+		return each(string(key[2:]), &row)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // Deadlines calls each with the open deadlines of a ticket: of which message, and

@@ -106,6 +106,29 @@ func scan(r pebble.Reader, prefix []byte, each func(key, value []byte) error) er
 	return scanRange(r, prefix, successor(prefix), each)
 }
 
+// scanRange calls each with every row in [lower, upper).
+func scanRange(r pebble.Reader, lower, upper []byte, each func(key, value []byte) error) error {
+	return scanWhile(r, lower, upper, func(key, value []byte) (bool, error) {
+		err := each(key, value)
+		return err == nil, err
+	})
+}
+
+// scanWhile calls each with the rows in [lower, upper), until it returns false.
+func scanWhile(r pebble.Reader, lower, upper []byte, each func(key, value []byte) (more bool, err error)) (err error) {
+	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return readError(err)
+	}
+	defer func() { err = errors.Join(err, closeIterator(it)) }()
+	for ok := it.First(); ok; ok = it.Next() {
+		if more, err := each(it.Key(), it.Value()); err != nil || !more {
+			return err
+		}
+	}
+	return nil
+}
+
 // firstKey returns the first key in [lower, upper), or nil.
 func firstKey(r pebble.Reader, lower, upper []byte) (key []byte, err error) {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
@@ -154,26 +177,16 @@ func getWinner(r pebble.Reader, topic uint32, key string) (row WinnerRow, ok boo
 	return row, ok, err
 }
 
-// errStop ends a scan early.
-var errStop = errors.New("stop")
-
 // Timers calls each with the timers in order of due time until it returns false.
 func (s *Store) Timers(each func(Timer) (more bool, err error)) error {
-	err := scan(s.db, []byte{prefixTimer}, func(key, value []byte) error {
+	prefix := []byte{prefixTimer}
+	return scanWhile(s.db, prefix, successor(prefix), func(key, value []byte) (bool, error) {
 		t, err := decodeTimer(key, value)
 		if err != nil {
-			return err
+			return false, err
 		}
-		more, err := each(t)
-		if err == nil && !more {
-			err = errStop
-		}
-		return err
+		return each(t)
 	})
-	if errors.Is(err, errStop) {
-		return nil
-	}
-	return err
 }
 
 // Garbage returns the topic numbers to be reclaimed.

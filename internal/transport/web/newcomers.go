@@ -35,7 +35,8 @@ func (n *newcomers) note(conn net.Conn, state http.ConnState) {
 	n.conns[conn] = struct{}{}
 }
 
-// close ends those there are. None of them has asked for anything.
+// close ends those there are. None of them has asked for anything whole, so whoever was
+// about to may do so elsewhere.
 func (n *newcomers) close() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
