@@ -92,7 +92,10 @@ func (b *book) apply(r *record) error {
 	if r.Token != "" {
 		next.token = r.Token
 	}
-	next.started, next.over = next.started || r.Started, next.over || r.Over
+	// A request without the token of its hand-out was stored by a version that began at
+	// once and did not say so.
+	begun := r.Started || r.Request != nil && r.Token == ""
+	next.started, next.over = next.started || begun, next.over || r.Over
 	if next.answer != nil || next.over {
 		next.request = nil
 	}

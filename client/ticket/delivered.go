@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/client"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -30,37 +31,72 @@ const (
 )
 
 // toBegin waits until an execute that was taken on is delivered, and stores that it is
-// begun. It reports false for one that is not to be carried out, or not in this life
-// of the agent.
+// begun. It reports false for one that is not to be carried out, which is stored too,
+// or not in this life of the agent.
 //
 // An agent that began before that could be at work on a slice which is dead for
 // everybody else: its acknowledgement may be lost, or come after deliver_by.
 func (a *Agent) toBegin(ctx context.Context, m *Message) bool {
+	seen := &look{own: map[string]bool{}}
 	for wait := askMin; ; wait = min(2*wait, askMax) {
-		t, err := a.c.Ticket(ctx, m.TicketID)
-		now := deliveryPending
-		if err == nil {
-			now = a.delivered(&t, m)
-		} else if ctx.Err() == nil && !retryable(err) {
-			a.o.OnError(fmt.Errorf("whether the execute %s is delivered: %w", m.ID, err))
+		now, why := a.look(ctx, seen, m)
+		if ctx.Err() != nil {
+			return false
 		}
+		var err error
 		switch now {
 		case deliveryDone:
 			err = a.book.started(context.WithoutCancel(ctx), m.ID)
 		case deliveryOver:
-			a.o.OnError(fmt.Errorf("the execute %s of %s is not carried out: it was not delivered in time, the ticket has gone on without it, or it is that of another agent", m.ID, m.TicketID))
+			a.o.OnError(fmt.Errorf("the execute %s of %s is not carried out: %w", m.ID, m.TicketID, why))
 			err = a.book.over(context.WithoutCancel(ctx), m.ID)
-		}
-		if now != deliveryPending {
-			if err != nil {
-				a.o.OnError(err) // the next Run takes it up
+		default:
+			if why != nil {
+				a.o.OnError(fmt.Errorf("whether the execute %s of %s is delivered is asked again: %w", m.ID, m.TicketID, why))
 			}
-			return err == nil && now == deliveryDone
+			sleep(ctx, wait)
+			continue
 		}
-		if sleep(ctx, wait); ctx.Err() != nil {
-			return false
+		if err != nil {
+			a.o.OnError(err) // the next Run takes it up
+		}
+		return err == nil && now == deliveryDone
+	}
+}
+
+// look is what the questions so far have brought: each asks for what came after the
+// last one, for a ticket may be long.
+type look struct {
+	cursor event.Cursor    // of the last message that was read
+	own    map[string]bool // ids of the agent's own proposals up to there
+}
+
+// errPassedBy is why an execute that the broker knows is not carried out.
+var errPassedBy = errors.New("it was not delivered in time, the ticket has gone on without it, or it is that of another agent")
+
+// look asks the broker how an execute stands. Why is set where that is over, and where
+// there was no answer. What the broker refuses for good is over: the ticket is not there,
+// or the agent is not, or has no right to it any more, and by asking again none of that
+// becomes otherwise.
+func (a *Agent) look(ctx context.Context, l *look, m *Message) (now delivery, why error) {
+	t, err := a.c.TicketAfter(ctx, m.TicketID, l.cursor)
+	switch {
+	case err != nil && retryable(err):
+		return deliveryPending, err
+	case err != nil:
+		return deliveryOver, fmt.Errorf("the broker refuses to say whether it is delivered: %w", err)
+	}
+	for i := range t.Messages {
+		said := &t.Messages[i]
+		l.cursor = said.Cursor
+		if p, err := ticket.Parse(said.Message); err == nil && p.Header().Type == ticket.TypeProposal && p.Header().From == a.o.Name {
+			l.own[p.Header().ID] = true
 		}
 	}
+	if now = delivered(&t, m, l.own); now == deliveryOver {
+		why = errPassedBy
+	}
+	return now, why
 }
 
 // acknowledge says that an execute is stored. Where the hand-out is over by now, or was
@@ -73,11 +109,11 @@ func (a *Agent) acknowledge(ctx context.Context, j *job) {
 }
 
 // delivered reads off a ticket how an execute stands. Of several agents of a domain
-// the one acts whose proposal the slice is: all of them are handed the execute.
-func (a *Agent) delivered(t *client.Ticket, m *Message) delivery {
+// the one acts whose own proposal the slice is: all of them are handed the execute.
+func delivered(t *client.Ticket, m *Message, own map[string]bool) delivery {
 	x := m.Payload.(*Execute)
 	i := slices.IndexFunc(t.Slices, func(s client.TicketSlice) bool { return s.ID == x.SliceID })
-	if t.Terminal || t.Plan == nil || t.Plan.Hash != x.PlanHash || i < 0 || !a.proposed(t, t.Slices[i].Proposal) {
+	if t.Terminal || t.Plan == nil || t.Plan.Hash != x.PlanHash || i < 0 || !own[t.Slices[i].Proposal] {
 		return deliveryOver
 	}
 	if slices.ContainsFunc(t.Deadlines, func(d client.TicketDeadline) bool { return d.Message == m.ID && d.Member == deliverBy }) {
@@ -101,14 +137,4 @@ func running(this bool, state string) delivery {
 		return deliveryDone
 	}
 	return deliveryOver
-}
-
-// proposed reports whether the agent has made a proposal.
-func (a *Agent) proposed(t *client.Ticket, id string) bool {
-	for i := range t.Messages {
-		if m, err := ticket.Parse(t.Messages[i].Message); err == nil && m.Header().ID == id {
-			return m.Header().From == a.o.Name
-		}
-	}
-	return false
 }

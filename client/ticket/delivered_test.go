@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ticketclient_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"signalbox/client"
+	ticketclient "signalbox/client/ticket"
+	"signalbox/event"
+	"signalbox/ticket"
+)
+
+// through puts something between an agent and its broker, which answers requests that it
+// returns true for.
+func (s *space) through(t *testing.T, answers func(w http.ResponseWriter, r *http.Request) bool) *space {
+	t.Helper()
+	broker, err := url.Parse(s.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(broker)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers(w, r) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+	t.Cleanup(between.Close)
+	c, err := client.New(between.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &space{t: t, c: c, url: s.url}
+}
+
+func refuse(w http.ResponseWriter, code event.Code) {
+	class := code.Class()
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(class.HTTP)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "/errors#" + string(code), "title": class.Title, "status": class.HTTP, "detail": "No.", "code": code, "retryable": class.Retryable})
+}
+
+// acts is an agent whose function notes the tickets that it acts on.
+type acts struct {
+	mu      sync.Mutex
+	tickets []string // guarded by mu
+	errs    []string // guarded by mu
+}
+
+func (a *acts) noted(o *ticketclient.AgentOptions) {
+	o.Execute = func(_ context.Context, x *ticketclient.Execution) (*ticketclient.Report, error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.tickets = append(a.tickets, x.Ticket)
+		if x.Uncertain {
+			a.tickets = append(a.tickets, "again")
+		}
+		return &ticketclient.Report{Outcome: ticketclient.OutcomeSuccess, Verification: ticketclient.Verification{Passed: true}}, nil
+	}
+	o.OnError = func(err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.errs = append(a.errs, err.Error())
+	}
+}
+
+func (a *acts) all() (tickets, errs []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.tickets), slices.Clone(a.errs)
+}
+
+// TestRefusedForGoodEndsTheWork: an execute of which the broker will never say that it is
+// delivered keeps nothing waiting, is not carried out by a later life either, and is told
+// of. What can pass by itself is waited for.
+func TestRefusedForGoodEndsTheWork(t *testing.T) {
+	s, dir := newSpace(t), t.TempDir()
+	refusals := map[string]event.Code{
+		"INC-unknown": event.CodeTicketUnknown, "INC-forbidden": event.CodeNotPermitted, "INC-revoked": event.CodeTokenInvalid, "INC-waits": event.CodeDiskFull,
+	}
+	var mu sync.Mutex
+	asked := map[string]int{} // guarded by mu
+	between := s.through(t, func(w http.ResponseWriter, r *http.Request) bool {
+		of, ok := strings.CutPrefix(r.URL.Path, "/v1/tickets/")
+		code := refusals[of]
+		if !ok || code == "" {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		asked[of]++
+		if code.Class().Retryable && asked[of] > 2 {
+			return false
+		}
+		refuse(w, code)
+		return true
+	})
+	var noted acts
+	agent := between.work(dir, noted.noted)
+	for of, code := range refusals {
+		if !code.Class().Retryable {
+			s.approve(of)
+		}
+	}
+	s.approve("INC-waits") // there is one slot, which the others have given back
+	s.saidOf("INC-waits", "net", ticket.TypeResult)
+	agent.stop()
+	tickets, errs := noted.all()
+	if !slices.Equal(tickets, []string{"INC-waits"}) {
+		t.Errorf("it has acted on %q", tickets)
+	}
+	for of, code := range refusals {
+		told := slices.ContainsFunc(errs, func(e string) bool {
+			return strings.Contains(e, of+" is not carried out") && strings.Contains(e, string(code))
+		})
+		if told == code.Class().Retryable {
+			t.Errorf("of %s it was told: %t: %q", of, told, errs)
+		}
+	}
+	again := s.work(dir, noted.noted) // with a broker that refuses nothing
+	s.approve("INC-later")
+	s.saidOf("INC-later", "net", ticket.TypeResult)
+	again.stop()
+	if tickets, _ = noted.all(); !slices.Equal(tickets, []string{"INC-waits", "INC-later"}) {
+		t.Errorf("it has acted on %q", tickets)
+	}
+}
+
+// TestAskingAgainReadsWhatIsNew: while an execute is not delivered the agent asks for the
+// ticket time and again, and each time for what was said since the last.
+func TestAskingAgainReadsWhatIsNew(t *testing.T) {
+	s := newSpace(t)
+	var mu sync.Mutex
+	var from []string // guarded by mu; where each question begins
+	enough := make(chan struct{})
+	between := s.through(t, func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasPrefix(r.URL.Path, "/v1/tickets/") {
+			mu.Lock()
+			defer mu.Unlock()
+			if from = append(from, r.URL.Query().Get("after")); len(from) == 3 {
+				close(enough)
+			}
+		}
+		if strings.HasSuffix(r.URL.Path, "/ack") {
+			mu.Lock()
+			begun := len(from) > 0
+			mu.Unlock()
+			if begun {
+				select {
+				case <-enough:
+				case <-r.Context().Done():
+				}
+			}
+		}
+		return false
+	})
+	between.work(t.TempDir(), nil)
+	s.approve("INC-1")
+	s.saidOf("INC-1", "net", ticket.TypeResult)
+	mu.Lock()
+	defer mu.Unlock()
+	if len(from) < 2 || from[0] != "" || slices.Contains(from[1:], "") {
+		t.Errorf("the questions begin after %q", from)
+	}
+}
+
+// TestOldBookIsReadAsBegun: a version that did not say which executes it had begun began
+// all that it had stored. What it left is carried out as what may be done already.
+func TestOldBookIsReadAsBegun(t *testing.T) {
+	s, dir := newSpace(t), t.TempDir()
+	began := make(chan struct{})
+	dying := s.work(dir, func(o *ticketclient.AgentOptions) {
+		o.Execute = func(ctx context.Context, _ *ticketclient.Execution) (*ticketclient.Report, error) {
+			close(began)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+	})
+	s.approve("INC-1")
+	<-began
+	dying.stop()
+
+	book, err := client.OpenLedgerFile(filepath.Join(dir, "net.book"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var old [][]byte
+	err = book.Load(t.Context(), func(record []byte) error {
+		var members map[string]json.RawMessage
+		if err := json.Unmarshal(record, &members); err != nil {
+			return err
+		}
+		delete(members, "token")
+		if members["started"] == nil {
+			record, err := json.Marshal(members)
+			old = append(old, record)
+			return err
+		}
+		return nil
+	})
+	if err == nil {
+		err = book.Replace(t.Context(), slices.Values(old))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = book.Close()
+
+	var noted acts
+	s.work(dir, noted.noted).stopAfter(func() { s.saidOf("INC-1", "net", ticket.TypeResult) })
+	if tickets, errs := noted.all(); !slices.Equal(tickets, []string{"INC-1", "again"}) {
+		t.Errorf("it has acted on %q: %q", tickets, errs)
+	}
+}
