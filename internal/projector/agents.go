@@ -126,6 +126,9 @@ func (p *Projector) changeAgents(raw []byte) *event.Error {
 	}
 	next.Revision, next.UpdatedMillis = c.Revision, p.space.LogMillis
 	p.setAgent(next)
+	if c.Op == ticket.ChangeAdd || c.Op == ticket.ChangeRevoke {
+		p.unexpect(c.Agent)
+	}
 	return nil
 }
 

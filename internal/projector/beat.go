@@ -21,8 +21,8 @@ type beat struct {
 // heardOf reports whether there was a heartbeat.
 func (b *beat) heardOf() bool { return b.Accepts != "" }
 
-// expect watches the agents that an execute is for and that were never heard: whoever
-// carries something out says that it is there.
+// expect watches the agents that an execute is for and of whom nobody expects to be heard:
+// whoever carries something out says that it is there.
 func (p *Projector) expect(proposal *eventlog.Proposal, position uint64) {
 	m := proposal.Message
 	if m.Type != ticket.TypeExecute {
@@ -30,8 +30,8 @@ func (p *Projector) expect(proposal *eventlog.Proposal, position uint64) {
 	}
 	now := max(proposal.AdmittedMillis, p.space.LogMillis)
 	for i, agent := range p.receivers(m.To) {
-		if p.bus.beats[agent] != nil {
-			continue
+		if b := p.bus.beats[agent]; b != nil && (b.Timer != 0 || b.Silent != "") {
+			continue // it is watched, or its silence was told
 		}
 		b := &beat{BeatRow: store.BeatRow{ID: proposal.Entries[0].ID, Trace: m.Trace, Millis: now, Armed: position, Index: uint32(i)}}
 		p.bus.beats[agent] = b
@@ -67,11 +67,32 @@ func (p *Projector) heard(proposal *eventlog.Proposal, v store.Verdict) error {
 	return nil
 }
 
+// unexpect forgets when an agent was heard: its registration has ended, or begins anew.
+// Whoever takes its name is another one, of whom nothing is known.
+func (p *Projector) unexpect(agent string) {
+	b := p.bus.beats[agent]
+	if b == nil {
+		return
+	}
+	if b.Timer != 0 {
+		p.batch.DeleteTimer(b.timer(agent))
+	}
+	if b.Silent != "" {
+		p.bus.counts.Silent--
+	}
+	delete(p.bus.beats, agent)
+	p.dropMessageRow(store.MessageBeat, agent)
+}
+
+func (b *beat) timer(agent string) store.Timer {
+	return store.Timer{DueMillis: b.Timer, Topic: b.Index, Position: b.Armed, Kind: store.TimerSilence, Key: agent}
+}
+
 func silenceMillis() int64 { return ticket.Heartbeats().Silence().Milliseconds() }
 
 func (p *Projector) armSilence(agent string, b *beat, due int64) {
 	b.Timer = due
-	p.batch.SetTimer(store.Timer{DueMillis: due, Topic: b.Index, Position: b.Armed, Kind: store.TimerSilence, Key: agent})
+	p.batch.SetTimer(b.timer(agent))
 }
 
 // missBeats looks whether an agent is silent. Its silence is escalated once, until it

@@ -38,8 +38,9 @@ import (
 // of the bus; it judges tickets. Level 4 added to a topic's figures what a shorter lag
 // has given up. Level 5 added the rows by which the audit trail of a ticket is found,
 // does not count what approvers granted before they asked for the ticket themselves, and
-// expects heartbeats of whoever is sent an execute.
-const FeatureLevel = 5
+// expects heartbeats of whoever is sent an execute. Level 6 forgets the heartbeats of
+// whoever is revoked, so that they are expected of whoever is registered again.
+const FeatureLevel = 6
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (
