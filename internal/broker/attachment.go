@@ -166,13 +166,27 @@ func (a *Attachment) count(c dispatch.Counts) {
 	a.session.failed.Add(c.Failed)
 }
 
-// Acknowledge moves a stream's cursor forward: its client has everything up to it.
+// Acknowledge moves a stream's cursor forward: its client has everything up to it. A long
+// way is gone in parts.
 func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id string, c event.Cursor) (event.Cursor, error) {
 	if own := b.dispatch.Head(); c.Incarnation != "" && c.Incarnation != own.Incarnation {
 		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since.", c)
 	}
 	if err := b.own(p, id); err != nil {
 		return event.Cursor{}, err
+	}
+	for {
+		part, err := b.acknowledgedAtOnce(id, c.Position)
+		if err != nil {
+			return event.Cursor{}, err
+		}
+		if part == c.Position {
+			break
+		}
+		op := eventlog.Subscription{Op: eventlog.SubscriptionAcknowledge, ID: id, Place: &eventlog.Place{Cursor: part}}
+		if _, err := b.subscribe(ctx, p, &op); err != nil {
+			return event.Cursor{}, err
+		}
 	}
 	op := eventlog.Subscription{Op: eventlog.SubscriptionAcknowledge, ID: id, Place: &eventlog.Place{Cursor: c.Position, Began: c.Began}}
 	s := b.deliveries.enter(id)
@@ -188,6 +202,32 @@ func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id strin
 		err = unknownSubscription(id)
 	}
 	return b.cursorOf(&state), err
+}
+
+// acknowledgedAtOnce returns how far on the way to a position one entry can go that is
+// found by every ticket whose messages it acknowledges.
+func (b *Broker) acknowledgedAtOnce(id string, to uint64) (part uint64, err error) {
+	view := b.store.View(func() {})
+	_, config, state, ok, err := view.Subscription(id)
+	view.Close()
+	if err != nil || !ok || to <= state.Cursor+projector.TicketsOfEntryMax { // each ticket has a message
+		return to, err
+	}
+	of := func(p event.Pattern) bool { _, messages := p.Both(messageTopics); return messages }
+	if !slices.ContainsFunc(config.Document.Config.Patterns(), of) {
+		return to, nil
+	}
+	part = to
+	messages, tickets := 0, map[string]bool{}
+	err = b.store.TicketsAt(state.Cursor+1, to, func(position uint64, of string) (bool, error) {
+		if messages++; messages > projector.MessagesOfEntryMax || !tickets[of] && len(tickets) == projector.TicketsOfEntryMax {
+			part = position - 1
+			return false, nil
+		}
+		tickets[of] = true
+		return true, nil
+	})
+	return part, err
 }
 
 // specOf is what a subscription reads. Counted is told what became of the events.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"signalbox/internal/audit"
 	"signalbox/internal/broker"
 	"signalbox/internal/identity"
+	"signalbox/internal/projector"
 	"signalbox/ticket"
 )
 
@@ -260,4 +262,50 @@ func TestReadersCannotFloodTheLogWithCheckpoints(t *testing.T) {
 	if n := count() - before; n != 1 {
 		t.Errorf("%d checkpoints were signed", n)
 	}
+}
+
+// TestLongAcknowledgementIsFoundByEveryTicket: a stream that acknowledges more than one
+// entry is found by does so in several.
+func TestLongAcknowledgementIsFoundByEveryTicket(t *testing.T) {
+	s := newStaff(t, func(*box) {})
+	defer s.close()
+	ctx := context.Background()
+	document := event.Subscription{Protocol: event.ProtocolSignalbox, Config: event.DefaultSubscriptionConfig()}
+	document.Config.Kind, document.Config.Topics, document.Config.Start = event.KindStream, []string{"bus.main.>"}, "earliest"
+	audit := identity.Named("audit")
+	made, err := s.CreateSubscription(ctx, audit, document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tickets = 2*projector.TicketsOfEntryMax + 100
+	name := func(i int) string { return fmt.Sprintf("T-%05d", i) }
+	var opening sync.WaitGroup
+	for part := range 8 {
+		opening.Go(func() {
+			for i := part; i < tickets; i += 8 {
+				m, err := ticket.Draft{
+					Header:  ticket.Header{Type: ticket.TypeOpen, TicketID: name(i), TraceID: "trace-1", From: "desk", To: "orchestrator", Time: s.clock.Wall()},
+					Payload: []byte(busOpen),
+				}.Sign(nameKey("desk"))
+				if err == nil {
+					_, err = s.PostMessage(ctx, anonymous(), m.Bytes())
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	opening.Wait()
+	to := event.Cursor{Position: s.Head().Position}
+	if got, err := s.Acknowledge(ctx, audit, made.Document.ID, to); err != nil || got.Position != to.Position {
+		t.Fatalf("acknowledged up to %s, %v", got, err)
+	}
+	for i := 0; i < tickets; i += 50 {
+		if got := s.trailOf("audit", broker.AuditQuery{Ticket: name(i)}); len(got) != 2 || got[1] != "acknowledge" {
+			t.Fatalf("the trail of %s is %q", name(i), got)
+		}
+	}
+	s.wantMetrics("signalbox_audit_unfound_entries_total", "0")
 }

@@ -95,7 +95,10 @@ func unusableBusKey(err error) error {
 
 // advance notes what a commit has left to say.
 func (s *bus) advance(counts projector.BusCounts) {
-	s.counts.Store(&counts)
+	before := s.counts.Swap(&counts)
+	if before != nil && before.Unfound < counts.Unfound {
+		s.b.logger.Warn("entries of the audit trail are not found by all tickets that they are about; look for them by time or by agent", "entries", counts.Unfound-before.Unfound)
+	}
 	if counts.Owed > 0 {
 		token(s.owed)
 	}
@@ -221,6 +224,7 @@ func (s *bus) sample(sample metrics.Sample) {
 	sample.Set("signalbox_bus_owed", float64(c.Owed))
 	sample.Set("signalbox_agents_silent", float64(c.Silent))
 	sample.Set("signalbox_messages_withheld_total", float64(c.Withheld))
+	sample.Set("signalbox_audit_unfound_entries_total", float64(c.Unfound))
 }
 
 // unknownType has the bus say that an agent has sent a message of a type that is none,

@@ -5,6 +5,7 @@ package broker
 import (
 	"context"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -42,9 +43,9 @@ type given struct {
 	key       recipientKey
 	topic     string // if it reads a single one
 	since     time.Duration
-	positions projector.Ranges
-	unlisted  bool // positions are not all of them
-	messages  uint64
+	positions spans
+	unlisted  bool   // positions are not all of them
+	messages  uint64 // what is given twice counts twice
 	from, to  uint64
 }
 
@@ -52,8 +53,10 @@ const (
 	// recipientsMax bounds the recipients that are known one by one, and the entries
 	// that wait to be written. What others are given becomes one entry for each door.
 	recipientsMax = 4096
-	// givenBytesMax bounds the positions that one entry lists.
-	givenBytesMax = 4096
+	// givenMessagesMax bounds the messages that one entry lists, so that it is found by
+	// every ticket that they are of, and givenSpansMax the ranges in which it lists them.
+	givenMessagesMax = projector.TicketsOfEntryMax
+	givenSpansMax    = 400
 )
 
 func newRecipients(b *Broker) *recipients {
@@ -97,25 +100,82 @@ func (to *Recipient) Given(w *dispatch.Window) {
 	r := to.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.find(to)
-	if g.messages == 0 {
-		g.from = w.Deliveries[first].Position - 1
-	}
-	g.from, g.to = min(g.from, w.Deliveries[first].Position-1), max(g.to, w.Cursor.Position)
+	var g *given
 	for i := first; i < len(w.Deliveries); i++ {
-		if d := &w.Deliveries[i]; d.Message {
-			g.messages++
-			if !g.unlisted {
-				g.positions.Add(d.Position)
-			}
+		d := &w.Deliveries[i]
+		if !d.Message {
+			continue
+		}
+		if g == nil {
+			g = r.find(to)
+		}
+		g.add(d.Position)
+		switch {
+		case !g.full():
+		case len(r.over) < recipientsMax:
+			r.end(g)
+			g = nil
+		default:
+			g.unlisted, g.positions = true, spans{}
 		}
 	}
-	switch full := g.positions.Size() >= givenBytesMax; {
-	case full && len(r.over) < recipientsMax:
-		r.end(g)
-	case full:
-		g.unlisted = true
+	if g != nil {
+		g.to = max(g.to, w.Cursor.Position)
 	}
+}
+
+func (g *given) add(position uint64) {
+	if g.messages == 0 {
+		g.from = position - 1
+	}
+	g.from, g.to = min(g.from, position-1), max(g.to, position)
+	g.messages++
+	if !g.unlisted {
+		g.positions.add(position)
+	}
+}
+
+func (g *given) full() bool {
+	return g.positions.count >= givenMessagesMax || len(g.positions.list) >= givenSpansMax
+}
+
+// spans are positions, each once, however often and in which order they come: who reads
+// a ticket time and again is given the same ones.
+type spans struct {
+	list  [][2]uint64 // both ends included, in order, and none a neighbour of the next
+	count int         // positions in them
+}
+
+func (s *spans) add(position uint64) {
+	at := sort.Search(len(s.list), func(i int) bool { return s.list[i][0] > position }) // the span behind
+	if at > 0 && position <= s.list[at-1][1] {
+		return
+	}
+	s.count++
+	before := at > 0 && s.list[at-1][1]+1 == position
+	behind := at < len(s.list) && position+1 == s.list[at][0]
+	switch {
+	case before && behind:
+		s.list[at-1][1] = s.list[at][1]
+		s.list = slices.Delete(s.list, at, at+1)
+	case before:
+		s.list[at-1][1] = position
+	case behind:
+		s.list[at][0] = position
+	default:
+		s.list = slices.Insert(s.list, at, [2]uint64{position, position})
+	}
+}
+
+// text is as that of [projector.Ranges].
+func (s *spans) text() string {
+	var r projector.Ranges
+	for _, span := range s.list {
+		for position := span[0]; position <= span[1]; position++ {
+			r.Add(position)
+		}
+	}
+	return r.Text()
 }
 
 // find is called with mu held.
@@ -187,7 +247,7 @@ func (r *recipients) write(over []*given) {
 	for _, g := range over {
 		note := &eventlog.Reading{Door: g.key.door, Topics: g.key.topics, Messages: g.messages, From: g.from, To: g.to}
 		if !g.unlisted {
-			note.Positions = g.positions.Text()
+			note.Positions = g.positions.text()
 		}
 		// It fails when the log is closing, and then nothing can be written.
 		_ = r.b.log.Append(context.Background(), &eventlog.Proposal{

@@ -218,11 +218,14 @@ func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limi
 	return t, err
 }
 
-// gave notes in the audit trail who was given messages of a ticket.
+// gave notes in the audit trail who was given messages of a ticket: those that are
+// stored. Of what an operator's retention has removed nobody is given anything.
 func (b *Broker) gave(to identity.Principal, messages []TicketMessage) {
 	w := &dispatch.Window{Cursor: messages[len(messages)-1].Cursor}
 	for i := range messages {
-		w.Deliveries = append(w.Deliveries, dispatch.Delivery{Position: messages[i].Cursor.Position, Message: true})
+		if messages[i].Message != nil {
+			w.Deliveries = append(w.Deliveries, dispatch.Delivery{Position: messages[i].Cursor.Position, Message: true})
+		}
 	}
 	b.Recipient(to, "ticket", []event.Pattern{messageTopics}, false).Given(w)
 }

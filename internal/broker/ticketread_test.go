@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -111,5 +112,34 @@ func TestVerbsOfAnOperator(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestReadingWhatIsNotStoredIsNoDelivery: of a message that an operator's retention has
+// removed nobody is given anything, and the trail says of nobody that they were.
+func TestReadingWhatIsNotStoredIsNoDelivery(t *testing.T) {
+	s := newStaff(t, func(x *box) { x.options.ReadEntryEvery = 10 * time.Millisecond })
+	defer s.close()
+	s.mustSay("desk", ticket.TypeOpen, "orchestrator", busOpen)
+	s.put("bus.main.ticket.orchestrator", func(p *event.Policy) { p.Retention = new(event.Duration(time.Hour)) })
+	s.pass(2 * time.Hour)
+	s.mustSay("orch", ticket.TypePlanRequest, "network", busPlan)
+	var view broker.TicketView
+	waitFor(t, "retention has removed it", func() bool {
+		s.Clean()
+		var err error
+		if view, err = s.ReadTicket(identity.Named("audit"), "INC-1", 0, 10); err != nil {
+			t.Fatal(err)
+		}
+		return view.Messages[0].Message == nil
+	})
+	kept := fmt.Sprint(view.Messages[len(view.Messages)-1].Cursor.Position)
+	s.restart() // what is not written yet is written at the end
+	var last string
+	for _, e := range readEntries(t, s.Broker) {
+		last = e["handed"].(string)
+	}
+	if !strings.HasSuffix(last, kept) || strings.HasPrefix(last, "1-") {
+		t.Errorf("the last entry says that it was given %q, and 1 is not stored", last)
 	}
 }

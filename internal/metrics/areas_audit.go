@@ -27,4 +27,7 @@ var auditArea = Area{"Audit trail", []Definition{
 	{Name: "signalbox_audit_held_messages", Kind: KindGauge, Unit: "messages", sampled: true,
 		Meaning: "Ticket messages that are in the log and wait for the places outside. Those that waited when the broker was started are not counted.",
 		Night:   "Growing: as above. At 10,000 further ones are refused (audit_waiting)."},
+	{Name: "signalbox_audit_unfound_entries_total", Kind: KindCounter, Unit: "entries", sampled: true,
+		Meaning: "Entries since the start of deliveries to so many readers, or of so many tickets, that a query by ticket does not find them by each of these.",
+		Night:   "Any: ask for the trail by time or by agent, too, where it matters who was given what. More than 4,096 readers of ticket messages at one time are the usual cause."},
 }}

@@ -111,7 +111,8 @@ func (p *Projector) readingEntry(proposal *eventlog.Proposal) error {
 	}
 	p.chain(audit.Detailed(audit.KindDelivery, proposal.Topic, mustDetail(detail)))
 	if r.Positions == "" {
-		return nil // of several readers together, of whom it is not known what each was given
+		p.bus.counts.Unfound++
+		return nil // of so many readers or messages that it is not known who was given which
 	}
 	return p.concernDelivery(&detail, nil)
 }

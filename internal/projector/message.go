@@ -4,7 +4,6 @@ package projector
 
 import (
 	"bytes"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -321,12 +320,8 @@ func (p *Projector) messageRow(kind store.MessageKind, key string, into any) (bo
 	return true, store.DecodeMessage(kind, value, into)
 }
 
-// setMessageRow panics if the row does not encode, which plain fields always do.
 func (p *Projector) setMessageRow(kind store.MessageKind, key string, row any) {
-	value, err := store.EncodeMessage(row)
-	if err != nil {
-		panic(fmt.Sprintf("projector: a row about messages does not encode: %v", err))
-	}
+	value := encoded(row)
 	p.batch.SetMessage(kind, key, value)
 	p.overlay.messages.put(string(kind)+key, value)
 }

@@ -30,6 +30,7 @@ type BusCounts struct {
 	Missed   uint64 // deadlines, since the start
 	Silenced uint64 // agents, since the start
 	Withheld uint64 // messages from agents that do not read them, since the start
+	Unfound  uint64 // entries that are not found by all tickets that they are about, since the start
 }
 
 const (

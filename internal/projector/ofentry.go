@@ -20,11 +20,11 @@ import (
 const levelOfEntry = 5
 
 const (
-	// ticketsOfEntryMax bounds the tickets that one entry is found by, and
-	// messagesOfEntryMax the messages that are looked at for them: a stream may
-	// acknowledge a long log at once.
-	ticketsOfEntryMax  = 1000
-	messagesOfEntryMax = 10_000
+	// TicketsOfEntryMax bounds the tickets that one entry is found by, and
+	// MessagesOfEntryMax the messages that are looked at for them. Whoever proposes
+	// keeps to both; an entry beyond them is counted, see [BusCounts].
+	TicketsOfEntryMax  = 1000
+	MessagesOfEntryMax = 10_000
 )
 
 // placed is a message of a ticket that got its position in the current group.
@@ -53,28 +53,31 @@ func (p *Projector) placeMessage(of string, position uint64) {
 
 // ticketsAt returns the tickets whose messages are at positions in ranges, both ends
 // included, by name. Of the topics that they are on only those count that match a
-// pattern; without patterns all do.
+// pattern; without patterns all do. What is beyond the bounds is left out.
 func (p *Projector) ticketsAt(ranges [][2]uint64, patterns []event.Pattern) (tickets []string, err error) {
-	left := messagesOfEntryMax
-	more := func() bool { return left > 0 && len(tickets) < ticketsOfEntryMax }
+	left, cut := MessagesOfEntryMax, false
 	for _, r := range ranges {
 		each := func(position uint64, of string) (bool, error) {
-			if !more() || position < r[0] || position > r[1] {
-				return more(), nil
+			if position < r[0] || position > r[1] {
+				return true, nil
+			}
+			if cut = cut || left == 0; cut {
+				return false, nil
 			}
 			left--
 			at, known := slices.BinarySearch(tickets, of)
 			if known {
-				return more(), nil
+				return true, nil
 			}
 			selected, err := p.selected(of, position, patterns)
-			if selected {
-				tickets = slices.Insert(tickets, at, of)
+			if err != nil || !selected {
+				return true, err
 			}
-			return more(), err
-		}
-		if !more() {
-			break
+			if cut = len(tickets) == TicketsOfEntryMax; cut {
+				return false, nil
+			}
+			tickets = slices.Insert(tickets, at, of)
+			return true, nil
 		}
 		if err := p.store.TicketsAt(r[0], r[1], each); err != nil {
 			return nil, err
@@ -83,6 +86,10 @@ func (p *Projector) ticketsAt(ranges [][2]uint64, patterns []event.Pattern) (tic
 			if _, err := each(m.position, m.of); err != nil {
 				return nil, err
 			}
+		}
+		if cut {
+			p.bus.counts.Unfound++
+			break
 		}
 	}
 	return tickets, nil
@@ -114,25 +121,30 @@ func (p *Projector) concernPositions(kind audit.Kind, positions ...uint64) error
 // raiseEntries makes what a level has by which entries of tickets are found. Of what was
 // decided before it, that is the messages themselves: other entries did not name their
 // ticket.
-func (p *Projector) raiseEntries() error {
+func (p *Projector) raiseEntries(r *raise) error {
 	err := p.store.EachMessage(func(_ string, row store.MessageRow) error {
 		t := p.topics[row.Topic]
 		if row.Ticket == ticket.None || t == nil {
 			return nil
 		}
-		p.setMessageRow(store.MessagePosition, store.PositionKey(row.Position), row.Ticket)
-		_, err := p.store.Event(t.Number, row.Position, func(e store.EventRow) error {
-			p.batch.SetMessage(store.MessageEntry, store.OfTicketKey(row.Ticket, e.Leaf), store.EntryOf(byte(audit.KindEvent)))
+		if err := r.row(store.MessagePosition, store.PositionKey(row.Position), encoded(row.Ticket)); err != nil {
+			return err
+		}
+		leaf := uint64(0)
+		stored, err := p.store.Event(t.Number, row.Position, func(e store.EventRow) error {
+			leaf = e.Leaf
 			return nil
 		})
-		return err
+		if err != nil || !stored {
+			return err
+		}
+		return r.row(store.MessageEntry, store.OfTicketKey(row.Ticket, leaf), store.EntryOf(byte(audit.KindEvent)))
 	})
 	if err != nil {
 		return err
 	}
 	return p.store.EachTicket(func(id string, row *store.TicketRow) error {
-		p.setMessageRow(store.MessageTrace, joined(row.Trace, id), row.Open)
-		return nil
+		return r.row(store.MessageTrace, joined(row.Trace, id), encoded(row.Open))
 	})
 }
 

@@ -222,3 +222,37 @@ func TestRowsOfEntriesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestEntryBeyondItsBoundsIsCounted: one that is about more tickets than it is found by.
+func TestEntryBeyondItsBoundsIsCounted(t *testing.T) {
+	r := staffedRig(t)
+	defer r.close()
+	if result := r.do(streamOf("s", "bus.main.>")); result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	for i := range projector.TicketsOfEntryMax + 1 {
+		r.say(with(opened(i+1), func(s *said) { s.Ticket = messageID(i) }))
+	}
+	for _, step := range []struct{ to, unfound uint64 }{{1, 0}, {projector.TicketsOfEntryMax, 0}, {projector.TicketsOfEntryMax + 1, 0}} {
+		if result := r.do(acknowledged("s", step.to)); result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		if n := r.projector.Bus().Unfound; n != step.unfound {
+			t.Errorf("after %d: %d entries are not found by all tickets", step.to, n)
+		}
+	}
+	if result := r.do(streamOf("s2", "bus.main.>")); result.Err != nil {
+		t.Fatal(result.Err)
+	}
+	seek := acknowledged("s2", 0)
+	seek.Subscription.Op = "seek"
+	r.do(seek)
+	r.do(acknowledged("s2", projector.TicketsOfEntryMax+1))
+	if n := r.projector.Bus().Unfound; n != 1 {
+		t.Errorf("%d entries are not found by all tickets, want 1", n)
+	}
+	if got := entriesOf(t, r, messageID(projector.TicketsOfEntryMax), 0); len(got) != 2 { // its message, and the first acknowledgement
+		t.Errorf("the last ticket has the entries %q", got)
+	}
+	checkSound(t, r)
+}

@@ -17,27 +17,11 @@ func (p *Projector) keepOfTicket(id string, m *store.MessageRow) {
 	if m.Ticket == ticket.None {
 		return
 	}
-	p.setMessageRow(store.MessageOfTicket, store.OfTicketKey(m.Ticket, m.Position), store.OfTicketRow{ID: id, Type: m.Type, From: m.From, Topic: m.Topic})
+	p.setMessageRow(store.MessageOfTicket, store.OfTicketKey(m.Ticket, m.Position), ofTicketRow(id, m))
 }
 
-// raised makes what a higher feature level has rows for and the one before had not.
-// It walks over all messages, once in the life of a log and in one commit, while
-// the start waits: a million of them are some 150 MB of a batch.
-func (p *Projector) raised(before int) error {
-	reaches := func(level int) bool { return before < level && p.settings.FeatureLevel >= level }
-	if reaches(levelOfTicket) {
-		err := p.store.EachMessage(func(id string, row store.MessageRow) error {
-			p.keepOfTicket(id, &row)
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-	}
-	if reaches(levelOfEntry) {
-		return p.raiseEntries()
-	}
-	return nil
+func ofTicketRow(id string, m *store.MessageRow) store.OfTicketRow {
+	return store.OfTicketRow{ID: id, Type: m.Type, From: m.From, Topic: m.Topic}
 }
 
 // ofTicket checks the row of a message by its position: there is such a message.

@@ -209,6 +209,9 @@ func (p *Projector) Apply(group []*eventlog.Proposal) (out Output, err error) {
 		}
 		out.Results = append(out.Results, result)
 		out.Taken++
+		if proposal.Kind == eventlog.KindControl && proposal.Control.Op == eventlog.OpConfigure {
+			break // a level that was raised has written rows beside the batch, which later look-ups of this group do not see
+		}
 	}
 	for _, t := range p.touched {
 		p.batch.SetFigures(t.Number, &t.Figures)

@@ -79,13 +79,18 @@ func (s *Store) NewBatch() *Batch {
 
 // Close gives the batch's memory back, once its commit has returned.
 func (b *Batch) Close() {
-	writes := 0
-	for _, w := range b.sections() {
-		writes += int(w.count)
-	}
+	writes, _ := b.Size()
 	if cap(b.joined)+writes*writeOverheadMax <= batchKeptBytes {
 		b.store.batches.Put(b)
 	}
+}
+
+// Size returns how many writes the batch has, and how many bytes they are.
+func (b *Batch) Size() (writes, bytes int) {
+	for _, w := range b.sections() {
+		writes, bytes = writes+int(w.count), bytes+len(w.data)
+	}
+	return writes, bytes
 }
 
 // Mark returns the end of the batch, for Cut.

@@ -190,6 +190,10 @@ func (s *Store) Reclaim(b *Batch) error {
 	return nil
 }
 
+// WriteAhead writes rows that follow from committed ones before the commit by which they
+// begin to count. After a crash in between they are written again, to the same.
+func (s *Store) WriteAhead(b *Batch) error { return s.Reclaim(b) }
+
 // View is a snapshot of durable commits. It must be closed soon: it holds back
 // the reclaiming of whatever is deleted while it is open.
 type View struct {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package projector_test
+
+import (
+	"fmt"
+	"testing"
+
+	"signalbox/internal/eventlog"
+	"signalbox/internal/store"
+	"signalbox/ticket"
+)
+
+// TestRaisedLevelIsWrittenInPortions: however long the log is, the commit that raises the
+// level is small; and a start that dies before it is followed by one that raises it whole.
+func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
+	r := staffedRig(t)
+	defer r.close()
+	older := defaultSettings()
+	older.FeatureLevel = 2
+	r.do(configure(older))
+	r.say(opened(1))
+	b := r.store.NewBatch()
+	set := func(kind store.MessageKind, key string, row any) {
+		value, err := store.EncodeMessage(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.SetMessage(kind, key, value)
+	}
+	const tickets = 10_000
+	for i := range tickets { // each in the place of the one message, whose event there is
+		of := fmt.Sprintf("T-%05d", i)
+		set(store.MessageID, messageID(100+i), store.MessageRow{Ticket: of, Type: ticket.TypeOpen, From: "desk", Topic: "bus.main.ticket.orchestrator", Position: 1})
+		set(store.MessageTicket, of, store.TicketRow{Trace: "trace", Open: messageID(100 + i)})
+	}
+	if err := r.store.Commit(b, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	r.reopen()
+	for _, dies := range []bool{true, false} {
+		group := []*eventlog.Proposal{configure(defaultSettings()), tick(epoch)}
+		r.stamp(group)
+		out, err := r.projector.Apply(group)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rows, bytes := out.Batch.Size(); rows > 100 || bytes > 1<<16 || out.Taken != 1 {
+			t.Errorf("the commit that raises the level has %d rows of %d bytes, and %d proposals", rows, bytes, out.Taken)
+		}
+		if !dies {
+			err = r.store.Commit(out.Batch, func() {})
+		}
+		out.Batch.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		if got, want := r.projector.Settings().FeatureLevel, map[bool]int{true: 2, false: defaultSettings().FeatureLevel}[dies]; got != want {
+			t.Fatalf("the level is %d, want %d", got, want)
+		}
+	}
+	for i := 0; i < tickets; i += tickets / 10 {
+		of := fmt.Sprintf("T-%05d", i)
+		if got := messagesOf(t, r, of, 0); len(got) != 1 {
+			t.Errorf("%s has the messages %q", of, got)
+		}
+		if got := entriesOf(t, r, of, 0); len(got) != 1 {
+			t.Errorf("%s has the entries %q", of, got)
+		}
+	}
+	view := r.store.View(func() {})
+	defer view.Close()
+	traced := 0
+	if err := view.TicketsOfTrace("trace", func(string) bool { traced++; return true }); err != nil || traced != tickets+1 {
+		t.Errorf("%d tickets have the trace, %v", traced, err)
+	}
+}
