@@ -26,6 +26,14 @@ func CheckName(name string) error {
 	return nil
 }
 
+// CheckTicket reports whether a text can be the name of a ticket.
+func CheckTicket(id string) error {
+	if !tokenForm(id) {
+		return event.Errorf(event.CodeMessageInvalid, "%.40q is the name of no ticket: use 1 to 128 letters, digits and any of . _ : -, the first a letter or digit.", id).With("ticket_id")
+	}
+	return nil
+}
+
 // set takes the members from their JSON values.
 func (h *Header) set(values *[members][]byte) error {
 	var moment string

@@ -137,6 +137,17 @@ type agentFlags struct {
 	roles, domains             []string
 }
 
+// check reports what an operation needs and was not given.
+func (f *agentFlags) check(op string) error {
+	switch {
+	case (op == ticket.ChangeAdd || op == ticket.ChangeSet) && len(f.roles) == 0:
+		return usagef("say with --role what the agent is to be: intake, orchestrator, domain-agent, gate, platform-ops or auditor")
+	case (op == ticket.ChangeAdd || op == ticket.ChangeRotate) && f.key == "":
+		return usagef("say with --key what the agent signs with: the file that signalbox agent keygen has written, or the public key, ed25519:…")
+	}
+	return nil
+}
+
 // changeCommand is a command that changes one agent.
 func (a *app) changeCommand(op string, f *agentFlags, cmd *cobra.Command) *cobra.Command {
 	cmd.Use, cmd.Args = op+" AGENT", cobra.ExactArgs(1)
@@ -204,6 +215,9 @@ func (a *app) agentRevokeCommand() *cobra.Command {
 // it applied. If somebody else was faster it is refused, and not tried again: what
 // they changed may matter.
 func (a *app) changeAgent(ctx context.Context, op, agent string, f *agentFlags) error {
+	if err := f.check(op); err != nil {
+		return err
+	}
 	administrator, err := readKey(f.administrator)
 	if err != nil {
 		return usagef("the administrator key cannot be read: %w; say with --administrator where it is", err)

@@ -100,7 +100,7 @@ func (a *app) ticketShowCommand() *cobra.Command {
 			"each. With --json all of it is one object, with every message as its sender signed it.",
 		Example: ticketAgentExample("ed-2") +
 			"  signalbox ticket show INC-1 --as ed-2 --agent-key ed-2.key || echo 'there is none yet'",
-		Args: cobra.ExactArgs(1),
+		Args: oneTicket,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withTopics(func(c *client.Client, text bool) error {
 				t, err := c.Ticket(cmd.Context(), args[0])
@@ -180,7 +180,7 @@ func (a *app) ticketFollowCommand() *cobra.Command {
 		Long:  "Print the messages of a ticket, first those that there are and then what comes: a line for each, or each as it was signed.",
 		Example: ticketAgentExample("ed-3") +
 			"  signalbox ticket follow INC-1 --until-synced --as ed-3 --agent-key ed-3.key || echo 'there is none yet'",
-		Args: cobra.ExactArgs(1),
+		Args: oneTicket,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f := followFlags{cursor: cursor}
 			o, err := f.options()

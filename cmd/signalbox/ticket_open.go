@@ -5,13 +5,18 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -45,12 +50,12 @@ func (a *app) ticketOpenCommand() *cobra.Command {
 			"the orchestrator's: follow it with signalbox ticket follow.",
 		Example: intakeExample("in-1") +
 			"  signalbox ticket open INC-81 --source-ref siem:attack/web-7 --title 'Somebody tries passwords on web-7' --priority 1 --as in-1 --agent-key in-1.key",
-		Args: cobra.ExactArgs(1),
+		Args: oneTicket,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.source == "" || f.title == "" {
 				return usagef("say with --source-ref where the ticket comes from, and with --title what it is about")
 			}
-			return a.sayOpen(cmd.Context(), "open", args[0], "trace-"+strings.ToLower(args[0]), "open/"+args[0], &f)
+			return a.sayOpen(cmd.Context(), "open", args[0], named("trace-", strings.ToLower(args[0])), named("open/", args[0]), &f)
 		},
 	}
 	f.register(cmd)
@@ -67,7 +72,7 @@ func (a *app) ticketAmendCommand() *cobra.Command {
 		Example: intakeExample("in-2") +
 			"  signalbox ticket open INC-82 --source-ref siem:attack/web-7 --title 'It is web-7' --as in-2 --agent-key in-2.key\n" +
 			"  signalbox ticket amend INC-82 --source-ref siem:attack/web-8 --title 'It is web-8' --as in-2 --agent-key in-2.key",
-		Args: cobra.ExactArgs(1),
+		Args: oneTicket,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.source == "" || f.title == "" {
 				return usagef("say with --source-ref and --title what the ticket is now")
@@ -89,7 +94,7 @@ func (a *app) ticketCancelCommand() *cobra.Command {
 		Example: intakeExample("in-3") +
 			"  signalbox ticket open INC-83 --source-ref change:db-1 --title 'A larger disk' --as in-3 --agent-key in-3.key\n" +
 			"  signalbox ticket cancel INC-83 --reason 'not needed any more' --as in-3 --agent-key in-3.key",
-		Args: cobra.ExactArgs(1),
+		Args: oneTicket,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.sayAgain(cmd.Context(), "cancel", args[0], &openFlags{
 				source: "ticket:" + args[0], title: cmp.Or(reason, "cancelled"), priority: 3,
@@ -100,9 +105,34 @@ func (a *app) ticketCancelCommand() *cobra.Command {
 	return cmd
 }
 
+// oneTicket checks the one argument of a command about a ticket, before what is made of it
+// is found wrong.
+func oneTicket(cmd *cobra.Command, args []string) error {
+	if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+		return err
+	}
+	if err := ticket.CheckTicket(args[0]); err != nil {
+		return usagef("%s", event.AsError(err).Message)
+	}
+	return nil
+}
+
+// named is what is named after a ticket. Where that is too long, the hash of its name
+// stands for it.
+func named(prefix, id string) string {
+	if len(prefix)+len(id) > 128 {
+		sum := sha256.Sum256([]byte(id))
+		id = hex.EncodeToString(sum[:])
+	}
+	return prefix + id
+}
+
 // sayAgain says something of a ticket that there is, whose trace it asks for. It is
 // another thing each time, so it has no key of its own.
 func (a *app) sayAgain(ctx context.Context, op, id string, f *openFlags) error {
+	if _, _, err := a.identity(); err != nil {
+		return err
+	}
 	c, err := a.client()
 	if err != nil {
 		return err
@@ -134,9 +164,29 @@ func (a *app) sayOpen(ctx context.Context, op, id, trace, key string, f *openFla
 		},
 	})
 	if err != nil {
-		return err
+		return inOpenFlags(err)
 	}
 	return a.saidOpen(&receipt, op, text)
+}
+
+// inOpenFlags says of a refusal of a payload by which flag it has what is wrong in it.
+func inOpenFlags(err error) error {
+	e := (*event.Error)(nil)
+	if !errors.As(err, &e) {
+		return err
+	}
+	flag := strings.ReplaceAll(strings.TrimPrefix(e.Field, "payload/"), "_", "-")
+	if !slices.Contains([]string{"source-ref", "title", "body-ref", "requester", "priority"}, flag) {
+		return err
+	}
+	switch e.Code {
+	case event.CodePayloadInvalid:
+		_, what, _ := strings.Cut(e.Message, `" `) // behind the name that the message has for it
+		return usagef("what is given with --%s %s", flag, what)
+	case event.CodeSecretRefused:
+		return usagef("what is given with --%s looks like a secret, which the log would keep for good; name a lease or a reference instead", flag)
+	}
+	return err
 }
 
 func (a *app) saidOpen(r *client.MessageReceipt, op string, text bool) error {

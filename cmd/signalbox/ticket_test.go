@@ -106,3 +106,37 @@ func TestTicketCommands(t *testing.T) {
 		t.Errorf("without a key it exited with %d: %s", code, failed.String())
 	}
 }
+
+// TestErrorsNameWhatWasTyped: a command that makes members of a message of its arguments
+// says of each what is wrong with it as it was given.
+func TestErrorsNameWhatWasTyped(t *testing.T) {
+	as := ticketRig(t)
+	const open = "ticket open INC-2 --source-ref desk:2 --title Slow "
+	for _, c := range []struct{ args, want string }{
+		{"ticket open bad/id --source-ref desk:2 --title Slow", `"bad/id" is the name of no ticket`},
+		{"ticket amend bad/id --source-ref desk:2 --title Slow", `"bad/id" is the name of no ticket`},
+		{"ticket cancel bad/id", `"bad/id" is the name of no ticket`},
+		{"ticket show bad/id", `"bad/id" is the name of no ticket`},
+		{"ticket follow bad/id", `"bad/id" is the name of no ticket`},
+		{open + "--priority 9", "--priority"},
+		{open + "--requester " + strings.Repeat("r", 5000), "--requester"},
+		{open + "--body-ref " + strings.Repeat("b", 5000), "--body-ref"},
+		{"ticket open INC-2 --source-ref desk:2 --title " + strings.Repeat("t", 600), "--title"},
+		{"agent add x --key x.key", "--role"},
+		{"agent add x --role gate", "--key"},
+		{"agent rotate x", "--key"},
+		{"agent set x", "--role"},
+	} {
+		_, failed, code := as("desk", strings.Fields(c.args)...)
+		if code != exitUsage || !strings.Contains(failed, c.want) || strings.Contains(failed, "trace_id") || strings.Contains(failed, "payload") {
+			t.Errorf("%.60s exited with %d: %s", c.args, code, failed)
+		}
+	}
+	long := strings.Repeat("L", 128)
+	for _, want := range []string{"accepted", "duplicate"} {
+		out, failed, code := as("desk", "ticket", "open", long, "--source-ref", "desk:3", "--title", "Slow", "--format", "text")
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("the longest name of a ticket exited with %d: %s%s", code, out, failed)
+		}
+	}
+}
