@@ -76,6 +76,10 @@ type bloomSlices [bloomBits]uint64
 
 // add puts in filters that are not there yet, the first as that of segment s.
 func (b *bloomSlices) add(s int, filters ...*bloomFilter) {
+	if len(filters) == 1 {
+		b.addOne(s, filters[0])
+		return
+	}
 	var square [64]uint64
 	for word := range len(bloomFilter{}) {
 		clear(square[:])
@@ -85,6 +89,17 @@ func (b *bloomSlices) add(s int, filters ...*bloomFilter) {
 		transpose(&square)
 		for i, w := range square {
 			b[64*word+i] |= w
+		}
+	}
+}
+
+// addOne is add for the one filter that a record completes, beside which there is
+// nothing to transpose.
+func (b *bloomSlices) addOne(s int, f *bloomFilter) {
+	for word, w := range f {
+		row := (*[64]uint64)(b[64*word:])
+		for i := range row {
+			row[i] |= w >> i & 1 << s
 		}
 	}
 }

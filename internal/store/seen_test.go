@@ -117,6 +117,11 @@ func TestFiltersOfManySegmentsAreAskedTogether(t *testing.T) {
 	for at := 0; at < segments; at += 64 {
 		together.generation(0).completed(filters[at:min(at+64, segments)]...)
 	}
+	for i, one := range alone.generation(0).slices {
+		if *one != *together.generation(0).slices[i] {
+			t.Errorf("slices %d differ", i)
+		}
+	}
 	for n := range uint64(segments * records) {
 		id := testIdentity(n)
 		for _, f := range []*seenFilter{alone, together} {
@@ -296,5 +301,19 @@ func BenchmarkSeenFilter(b *testing.B) {
 			}
 			b.ReportMetric(float64(alarms)/float64(b.N), "alarms/op")
 		})
+	}
+}
+
+// BenchmarkCompletedFilter takes in the filter of one segment, as a commit does that
+// completes it.
+func BenchmarkCompletedFilter(b *testing.B) {
+	r := rand.New(rand.NewPCG(1, 2))
+	filter, slices := newBloomFilter(0), &bloomSlices{}
+	for range segmentRecords {
+		at := probesOf([2]uint64{r.Uint64(), r.Uint64()})
+		filter.add(&at)
+	}
+	for n := 0; b.Loop(); n++ {
+		slices.add(n%64, filter)
 	}
 }
