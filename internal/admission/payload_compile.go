@@ -168,16 +168,30 @@ func (p *formParts) takeEnum(v jsontext.Value) error {
 	if err := json.Unmarshal(v, &values); err != nil {
 		return err
 	}
+	if len(values) == 0 {
+		return fmt.Errorf("no value is allowed")
+	}
+	return p.allow(values...)
+}
+
+func (p *formParts) takeConst(v jsontext.Value) error { return p.allow(v) }
+
+// allow takes the values of enum or of const. With both a value would have to be
+// among either's (JSON Schema Validation, section 6.1), which no payload asks for.
+func (p *formParts) allow(values ...jsontext.Value) error {
+	if p.form.allowed != nil {
+		return fmt.Errorf("enum and const do not go together: say the values once")
+	}
 	for _, value := range values {
-		if err := p.takeConst(value); err != nil {
+		if err := p.allowOne(value); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// takeConst takes what can be compared as it is written.
-func (p *formParts) takeConst(v jsontext.Value) error {
+// allowOne takes what can be compared as it is written.
+func (p *formParts) allowOne(v jsontext.Value) error {
 	switch kind := validjson.Kind(v.Kind()); {
 	case kind == validjson.True || kind == validjson.False || kind == validjson.Null:
 	case kind == validjson.String && !strings.Contains(string(v), `\`):

@@ -158,7 +158,7 @@ func others() []any {
 func TestAKeywordThatNobodyChecksIsRefused(t *testing.T) {
 	for _, schema := range []string{
 		`{"minContains":1}`, `{"properties":{"a":{"multipleOf":2}}}`, `{"additionalProperties":false}`, `{"$ref":"#/$defs/other"}`, `{"$ref":"https://example.com/"}`, `{"$ref":"#/$defs/x"}`,
-		`{"enum":[1]}`, `{"const":{}}`, `{"type":["string","null"]}`, `{"type":"text"}`, `{"format":"email"}`, `{"pattern":"("}`, `{"if":{}}`, `{"then":{}}`, `{"minimum":0.5}`, `{"items":true}`, `{"else":{}}`,
+		`{"enum":[1]}`, `{"enum":[]}`, `{"const":{}}`, `{"enum":["a","b"],"const":"a"}`, `{"type":["string","null"]}`, `{"type":"text"}`, `{"format":"email"}`, `{"pattern":"("}`, `{"if":{}}`, `{"then":{}}`, `{"minimum":0.5}`, `{"items":true}`, `{"else":{}}`,
 	} {
 		if err := admission.CompileForm([]byte(`{"$defs":{"x":`+schema+`}}`), "x"); err == nil {
 			t.Errorf("%s is taken", schema)
