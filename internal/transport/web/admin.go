@@ -52,15 +52,39 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request, _ url.Values) er
 	h.Set("Signalbox-Cursor", k.Cursor())
 	h.Set("Signalbox-Backup-Bytes", strconv.FormatInt(k.Bytes(), 10))
 	lift(w)
-	pw := s.paced(w)
-	pw.stall = backupStall
-	if err := k.WriteTar(r.Context(), pw); err != nil {
+	out := backupWriter{w, http.NewResponseController(w)}
+	if err := k.WriteTar(r.Context(), out); err != nil {
 		s.log.Warn("a backup was broken off", "cursor", k.Cursor(), "err", err)
 		// Without the last chunk, so that it is not taken for complete.
 		panic(http.ErrAbortHandler)
 	}
 	end()
-	return gone(pw.end(nil))
+	return gone(out.end())
+}
+
+// backupWriter gives each piece of a backup its time.
+type backupWriter struct {
+	w  http.ResponseWriter
+	rc *http.ResponseController
+}
+
+func (o backupWriter) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		if err = o.rc.SetWriteDeadline(time.Now().Add(backupStall)); err == nil {
+			var m int
+			m, err = o.w.Write(b[n:min(n+pieceBytes, len(b))])
+			n += m
+		}
+	}
+	return n, err
+}
+
+// end sends what is buffered and takes the deadline off, which would else still be
+// there for the next request on the connection.
+func (o backupWriter) end() error {
+	err := o.rc.Flush()
+	_ = o.rc.SetWriteDeadline(time.Time{})
+	return err
 }
 
 // compactLine is one line of the answer to a compaction.
@@ -82,7 +106,6 @@ func (s *Server) compact(w http.ResponseWriter, r *http.Request, _ url.Values) e
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	lift(w)
-	pw := s.paced(w)
 	begun := false
 	line := func(l compactLine) {
 		if !begun {
@@ -92,10 +115,10 @@ func (s *Server) compact(w http.ResponseWriter, r *http.Request, _ url.Values) e
 		}
 		b, err := json.Marshal(l)
 		if err == nil {
-			_, err = pw.Write(append(b, '\n'))
+			_, err = w.Write(append(b, '\n'))
 		}
 		if err == nil {
-			_ = pw.rc.Flush()
+			_ = flush(w)
 		}
 	}
 	before, after, err := s.broker.Compact(r.Context(), func(p broker.CompactProgress) {
@@ -110,5 +133,5 @@ func (s *Server) compact(w http.ResponseWriter, r *http.Request, _ url.Values) e
 		s.log.Warn("a compaction was broken off", "err", err)
 		panic(http.ErrAbortHandler)
 	}
-	return gone(pw.end(nil))
+	return gone(flush(w))
 }

@@ -145,14 +145,13 @@ func (s *Server) auditExport(w http.ResponseWriter, r *http.Request, q url.Value
 		return nil
 	}
 	lift(w)
-	pw := s.paced(w)
-	x := exportWriter{s: s, out: bufio.NewWriterSize(pw, pieceBytes), chain: chain}
+	x := exportWriter{s: s, out: bufio.NewWriterSize(w, pieceBytes), chain: chain}
 	if err := x.write(r, start, from, to); err != nil {
 		s.log.Warn("an export of the audit trail was broken off", "at", x.next, "err", err)
 		// Without the last chunk, so that it is not taken for complete.
 		panic(http.ErrAbortHandler)
 	}
-	return gone(pw.end(nil))
+	return gone(flush(w))
 }
 
 // exportWriter writes one export.

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -49,6 +51,8 @@ type doorOptions struct {
 	dir    string // "" is a fresh one
 	broker broker.Options
 	web    web.Options
+	// listen changes the listening socket, whose options the connections inherit.
+	listen func(fd int) error
 }
 
 func openDoor(t *testing.T, opts ...func(*doorOptions)) *door {
@@ -89,7 +93,13 @@ func (d *door) start() {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	l, err := net.Listen("tcp", addr)
+	var lc net.ListenConfig
+	if listen := d.opt.listen; listen != nil {
+		lc.Control = func(_, _ string, c syscall.RawConn) (err error) {
+			return errors.Join(c.Control(func(fd uintptr) { err = listen(int(fd)) }), err)
+		}
+	}
+	l, err := lc.Listen(context.Background(), "tcp", addr)
 	if err != nil {
 		d.t.Fatalf("listen: %v", err)
 	}

@@ -55,7 +55,7 @@ func (s *Server) eventStream(w http.ResponseWriter, r *http.Request, p reading) 
 		return nil
 	}
 	defer s.streams.leave(nil)
-	st.voice = &sseVoice{wire: s.withinResponse(r.Context(), w, st.giveTurn), named: p.named}
+	st.voice = &sseVoice{wire: withinResponse(r.Context(), w, st.giveTurn), named: p.named}
 	st.run(reset, err)
 	return nil
 }

@@ -97,11 +97,16 @@ func (ls *lanes) drop(conn net.Conn) {
 // connection is net/http's at once.
 func (ls *lanes) begin(conn net.Conn) {
 	tcp, ok := conn.(*net.TCPConn)
-	if !ok || ls.server.opt.TLS != nil {
+	if !ok { // of a listener that only tests have
 		go ls.hand(conn)
 		return
 	}
-	l := &lane{lanes: ls, conn: tcp}
+	patient := newPatientConn(tcp, ls.server.opt.StallTimeout)
+	if ls.server.opt.TLS != nil {
+		go ls.hand(patient)
+		return
+	}
+	l := &lane{lanes: ls, conn: patient}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	if ls.closing.Load() { // and Close may have looked for idle lanes already
@@ -192,7 +197,7 @@ func (ls *lanes) hand(conn net.Conn) {
 
 // handedConn gives back first what a lane has read ahead.
 type handedConn struct {
-	*net.TCPConn
+	*patientConn
 	ahead []byte
 }
 
@@ -215,7 +220,7 @@ func (c *handedConn) WriteTo(w io.Writer) (int64, error) {
 // lane is one connection on which only publishes have come so far.
 type lane struct {
 	*lanes
-	conn *net.TCPConn
+	conn *patientConn
 	busy atomic.Bool // it has read some of a request that it has not answered
 
 	buf      []byte // what was read and not yet answered
@@ -332,30 +337,12 @@ func (l *lane) respond() bool {
 		handler = l.server.messenger
 	}
 	l.server.serve(&l.answer, l.request.http(l.conn.RemoteAddr()), handler)
-	err := l.send(l.answer.finish(l.closing.Load(), l.server.date.now()))
+	_, err := l.conn.Write(l.answer.finish(l.closing.Load(), l.server.date.now()))
 	l.answer.end()
 	size := l.request.end()
 	l.answered = true
 	l.keep(bytes.TrimLeft(l.buf[size:], "\r\n"))
 	return err == nil
-}
-
-// send writes an answer. The kernel takes a short one; of a long one, which has the
-// result of an execute in it, the peer has to take something now and then.
-func (l *lane) send(answer []byte) error {
-	if len(answer) <= laneAnswerBytes {
-		_, err := l.conn.Write(answer)
-		return err
-	}
-	for len(answer) > 0 {
-		_ = l.conn.SetWriteDeadline(time.Now().Add(l.server.opt.StallTimeout))
-		n, err := l.conn.Write(answer[:min(pieceBytes, len(answer))])
-		if err != nil {
-			return err
-		}
-		answer = answer[n:]
-	}
-	return l.conn.SetWriteDeadline(time.Time{})
 }
 
 // linger lets the peer read the last answer before the connection is closed.

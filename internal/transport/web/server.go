@@ -135,8 +135,8 @@ func orDefault[T int | time.Duration](v, otherwise T) T {
 
 // Serve answers on l until ctx ends, then drains the broker, lets streams end
 // in good order and returns. There is no write timeout for the whole server:
-// it would cut event streams in the middle (golang/go#16100); every answer
-// that can stall has a deadline of its own instead.
+// it would cut event streams in the middle (golang/go#16100); every write
+// is bounded by how long its client takes nothing instead, see patience.go.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	hs := &http.Server{
 		Handler:           s,
@@ -229,14 +229,18 @@ func (s *Server) countConn(conn net.Conn, state http.ConnState) {
 // ServeHTTP answers one request. Those that share a connection are bounded as
 // connections are, and broken off for the same reason.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor > 1 {
-		defer s.shared.Add(-1)
-		if s.shared.Add(1) > int64(s.opt.MaxConns) {
-			s.metrics.HTTP.Dropped.Inc()
-			panic(http.ErrAbortHandler)
-		}
+	if r.ProtoMajor == 1 {
+		s.serve(w, r, s.mux)
+		return
 	}
-	s.serve(w, r, s.mux)
+	defer s.shared.Add(-1)
+	if s.shared.Add(1) > int64(s.opt.MaxConns) {
+		s.metrics.HTTP.Dropped.Inc()
+		panic(http.ErrAbortHandler)
+	}
+	answer := newSharedAnswer(w, s.opt.StallTimeout)
+	s.serve(answer, r, s.mux)
+	answer.end()
 }
 
 // serve is what every request goes through, in lanes too.

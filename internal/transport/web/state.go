@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -67,12 +68,11 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 		return nil
 	}
 	lift(w)
-	pw := s.paced(w)
 	door := s.metrics.Reading.Door(metrics.State)
 	present := presence{door: door}
 	present.be(door.CatchingUp)
 	defer present.be(nil)
-	if err := s.writeState(pw, state, time.Now().Add(s.opt.StateTime)); err != nil {
+	if err := s.writeState(w, state, time.Now().Add(s.opt.StateTime)); err != nil {
 		var broken *net.OpError
 		switch {
 		case s.noteCut(door, r.RemoteAddr, patterns, err):
@@ -84,11 +84,11 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 		// Without the last chunk, so that it is not taken for complete.
 		panic(http.ErrAbortHandler)
 	}
-	return gone(pw.end(nil))
+	return gone(flush(w))
 }
 
-func (s *Server) writeState(pw *pacedWriter, state *dispatch.State, until time.Time) error {
-	out := bufio.NewWriterSize(pw, pieceBytes/2)
+func (s *Server) writeState(w io.Writer, state *dispatch.State, until time.Time) error {
+	out := bufio.NewWriterSize(w, pieceBytes/2)
 	events, bytes := 0, 0
 	defer func() {
 		door := s.metrics.Reading.Door(metrics.State)
@@ -184,11 +184,6 @@ func (s *Server) whole(w http.ResponseWriter, status int, contentType string, bo
 	h.Set("Content-Type", contentType)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)
-	if _, lane := w.(*laneAnswer); lane && len(body) <= sniffedMax { // it is written by the lane
-		_, err := w.Write(body)
-		return gone(err)
-	}
-	pw := s.paced(w)
-	_, err := pw.Write(body)
-	return gone(pw.end(err))
+	_, err := w.Write(body)
+	return gone(err)
 }

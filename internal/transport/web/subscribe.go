@@ -268,9 +268,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, pg *page, p read
 		door.Reset(pg.reset.Code)
 		h.Set("Signalbox-Reset", string(pg.reset.Code))
 	}
-	pw := s.paced(w)
-	_, err := pw.Write(body)
-	err = pw.end(err)
+	_, err := w.Write(body)
+	if err == nil {
+		err = flush(w)
+	}
 	s.noteCut(door, r.RemoteAddr, p.request.Patterns, err)
 	door.Deliveries.Add(float64(pg.count))
 	door.Bytes.Add(float64(len(body)))
@@ -298,41 +299,6 @@ func nextURL(u *url.URL, c event.Cursor, live string) string {
 	return u.EscapedPath() + "?" + q.Encode()
 }
 
-// pacedWriter writes a long answer in pieces, each with a deadline of its own:
-// a reader that makes progress is never cut, one that stalls is.
-type pacedWriter struct {
-	w     http.ResponseWriter
-	rc    *http.ResponseController
-	stall time.Duration
-	due   time.Time // when the deadline that is set must be renewed
-}
-
-// pieceBytes is what a reader must take within the stall timeout.
-const pieceBytes = 64 << 10
-
-func (s *Server) paced(w http.ResponseWriter) *pacedWriter {
-	return &pacedWriter{w: w, rc: http.NewResponseController(w), stall: s.opt.StallTimeout}
-}
-
-func (p *pacedWriter) Write(b []byte) (n int, err error) {
-	for n < len(b) && err == nil {
-		if now := time.Now(); now.After(p.due) {
-			p.due = now.Add(p.stall / 4)
-			_ = p.rc.SetWriteDeadline(now.Add(p.stall + p.stall/4))
-		}
-		var m int
-		m, err = p.w.Write(b[n:min(n+pieceBytes, len(b))])
-		n += m
-	}
-	return n, err
-}
-
-// end sends what is buffered and takes the deadline off, which would else
-// still be there for the next request on the connection.
-func (p *pacedWriter) end(err error) error {
-	if err == nil {
-		err = p.rc.Flush()
-	}
-	_ = p.rc.SetWriteDeadline(time.Time{})
-	return err
-}
+// flush sends what net/http has buffered of an answer, to learn whether its reader
+// takes it.
+func flush(w http.ResponseWriter) error { return http.NewResponseController(w).Flush() }

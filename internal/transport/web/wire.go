@@ -271,14 +271,14 @@ func (t *tcpWire) end(goodOrder bool) {
 // responseWire is a stream within net/http, for connections that cannot be
 // taken over.
 type responseWire struct {
-	pacedWriter
+	w      http.ResponseWriter
 	done   <-chan struct{}
 	blocks func()
 }
 
-func (s *Server) withinResponse(ctx context.Context, w http.ResponseWriter, blocks func()) *responseWire {
+func withinResponse(ctx context.Context, w http.ResponseWriter, blocks func()) *responseWire {
 	lift(w)
-	return &responseWire{pacedWriter: *s.paced(w), done: ctx.Done(), blocks: blocks}
+	return &responseWire{w: w, done: ctx.Done(), blocks: blocks}
 }
 
 func (p *responseWire) begin() error {
@@ -290,17 +290,11 @@ func (p *responseWire) room(int) {}
 
 func (p *responseWire) Write(b []byte) error {
 	p.blocks()
-	_, err := p.pacedWriter.Write(b)
+	_, err := p.w.Write(b)
 	return err
 }
 
-// Flush takes the deadline off again: in HTTP/2 one that passes while nothing is
-// written resets the stream.
-func (p *responseWire) Flush() error {
-	err := p.pacedWriter.end(nil)
-	p.due = time.Time{}
-	return err
-}
+func (p *responseWire) Flush() error { return flush(p.w) }
 
 func (p *responseWire) gone() <-chan struct{} { return p.done }
 
@@ -308,5 +302,5 @@ func (p *responseWire) end(goodOrder bool) {
 	if !goodOrder {
 		panic(http.ErrAbortHandler) // the only way to end a response without its last chunk
 	}
-	_ = p.pacedWriter.end(nil)
+	_ = p.Flush()
 }
