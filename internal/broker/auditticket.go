@@ -3,6 +3,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -14,10 +15,8 @@ import (
 )
 
 const (
-	// auditTicketMax bounds the entries of each ticket that one query by ticket looks
-	// at, and auditTraceMax the tickets of one trace.
-	auditTicketMax = 10_000
-	auditTraceMax  = 100
+	// auditTraceMax bounds the tickets of one trace whose entries one query looks at.
+	auditTraceMax = 100
 	// ticketNameMax is how long what a query by ticket names can be at all.
 	ticketNameMax = 128
 )
@@ -26,87 +25,97 @@ const (
 type found struct {
 	index uint64
 	of    string
+	told  bool // who asks is told of it
 }
 
-// ofTicket looks at what the rows of tickets name.
+// ofTicket looks at what the rows of the tickets name that the query may mean: the
+// entries of them all in order, and of each no more than the page needs.
 func (s *auditSearch) ofTicket(ctx context.Context, to uint64) error {
-	list, next, err := s.listed(to)
-	if err != nil {
-		return err
-	}
-	more := true
-	for i := 0; i < len(list) && more; i++ {
-		err := s.b.AuditLines(ctx, list[i].index, list[i].index+1, nil, func(l *audit.Line) (_ bool, err error) {
-			more, err = s.look(l)
-			return false, err
-		})
-		if err != nil {
-			return err
-		}
-		if len(s.page.Entries) > len(s.page.Tickets) {
-			s.page.Tickets = append(s.page.Tickets, list[i].of)
-		}
-	}
-	if more {
-		s.page.Next = next
-	}
-	return nil
-}
-
-// listed returns the entries, in order, of what the query names, and up to where these
-// are all that there are.
-func (s *auditSearch) listed(to uint64) (list []found, next uint64, err error) {
 	if len(s.q.Ticket) > ticketNameMax || strings.ContainsRune(s.q.Ticket, 0) {
-		return nil, 0, event.Errorf(event.CodeParameterInvalid, "%.40q is the name of no ticket, trace or message.", s.q.Ticket).With("ticket")
+		return event.Errorf(event.CodeParameterInvalid, "%.40q is the name of no ticket, trace or message.", s.q.Ticket).With("ticket")
 	}
 	view := s.b.store.View(func() {})
 	defer view.Close()
 	r := s.b.reach(s.q.As)
 	if err := r.mayAsk(); err != nil {
-		return nil, 0, err
+		return err
 	}
 	tickets, err := r.tickets(view, s.q.Ticket)
 	if err != nil {
-		return nil, 0, err
+		return err
 	}
-	next = to
-	for _, of := range tickets {
-		// Whoever sees nothing of a ticket is told what its refusals tell everybody.
-		seen, err := r.sees(view, of)
-		if err != nil {
-			return nil, 0, err
-		}
-		count := 0
-		err = view.EntriesOf(of, s.page.Next, func(index uint64, kind byte) (bool, error) {
-			if index >= next {
-				return false, nil
-			}
-			if count++; count > auditTicketMax {
-				next = index
-				return false, nil
-			}
-			if seen || audit.Kind(kind) == audit.KindRefusal {
-				list = append(list, found{index, of})
-			}
+	var parts []part[found]
+	for _, t := range tickets {
+		parts = append(parts, entriesOf(view, t, s.page.Next))
+	}
+	end, looked := to, 0
+	err = merged(func(a, b found) int { return cmp.Compare(a.index, b.index) }, parts, func(f found) (bool, error) {
+		switch looked++; {
+		case f.index >= to:
+			return false, nil
+		case looked > auditScanMax:
+			end = f.index
+			return false, nil
+		case !f.told || f.index < s.page.Next: // it is of several tickets, and was looked at
 			return true, nil
-		})
-		if err != nil {
-			return nil, 0, err
 		}
+		more, err := s.lookAt(ctx, f)
+		if !more {
+			end = s.page.Next
+		}
+		return more, err
+	})
+	s.page.Next = end
+	return err
+}
+
+// lookAt looks at one entry, and reports whether the one behind it is to be looked at.
+func (s *auditSearch) lookAt(ctx context.Context, f found) (more bool, err error) {
+	more = true
+	err = s.b.AuditLines(ctx, f.index, f.index+1, nil, func(l *audit.Line) (_ bool, err error) {
+		more, err = s.look(l)
+		return false, err
+	})
+	if len(s.page.Entries) > len(s.page.Tickets) {
+		s.page.Tickets = append(s.page.Tickets, f.of)
 	}
-	slices.SortStableFunc(list, func(a, b found) int { return int(a.index) - int(b.index) })
-	list = slices.DeleteFunc(list, func(f found) bool { return f.index >= next })
-	return slices.CompactFunc(list, func(a, b found) bool { return a.index == b.index }), next, nil
+	return more, err
+}
+
+// entriesOf reads the entries of a ticket, from an index on. Whoever sees nothing of
+// the ticket is told what its refusals tell everybody.
+func entriesOf(view *store.View, t seenTicket, from uint64) part[found] {
+	return partOf(func(after *found, each func(found) bool) error {
+		if after != nil {
+			from = after.index + 1
+		}
+		return view.EntriesOf(t.id, from, func(index uint64, kind byte) (bool, error) {
+			return each(found{index, t.id, t.seen || audit.Kind(kind) == audit.KindRefusal}), nil
+		})
+	})
+}
+
+// seenTicket is a ticket, and whether who asks sees that there is one.
+type seenTicket struct {
+	id   string
+	seen bool
 }
 
 // tickets returns what a name may stand for: a ticket, those that have it as their trace,
 // and that of a message.
-func (r *reach) tickets(view *store.View, name string) ([]string, error) {
-	list := []string{name}
+func (r *reach) tickets(view *store.View, name string) ([]seenTicket, error) {
+	seen, err := r.sees(view, name)
+	if err != nil {
+		return nil, err
+	}
+	list := []seenTicket{{name, seen}}
 	add := func(of string) error {
+		if slices.ContainsFunc(list, func(t seenTicket) bool { return t.id == of }) {
+			return nil
+		}
 		seen, err := r.sees(view, of)
-		if err == nil && seen && !slices.Contains(list, of) {
-			list = append(list, of)
+		if seen {
+			list = append(list, seenTicket{of, true})
 		}
 		return err
 	}

@@ -117,3 +117,24 @@ func (b *Broker) SpendAudit() {
 	b.audit.spent = b.elapsed() + time.Hour
 	b.audit.unlock()
 }
+
+// Merged reads lists as one, as far as each wants them, and returns how many rows of
+// them were read.
+func Merged(lists [][]int, each func(row int) (more bool)) (read int, err error) {
+	var parts []part[int]
+	for _, list := range lists {
+		parts = append(parts, partOf(func(after *int, each func(int) bool) error {
+			for _, row := range list {
+				if after != nil && row <= *after {
+					continue
+				}
+				if read++; !each(row) {
+					return nil
+				}
+			}
+			return nil
+		}))
+	}
+	err = merged(func(a, b int) int { return a - b }, parts, func(row int) (bool, error) { return each(row), nil })
+	return read, err
+}

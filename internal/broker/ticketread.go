@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"signalbox/event"
@@ -65,7 +66,7 @@ func (b *Broker) Tickets(q TicketQuery) (list []TicketSummary, next string, err 
 	view := b.store.View(func() {})
 	defer view.Close()
 	last, scanned := "", 0
-	err = view.Tickets(q.After, func(id string, row *store.TicketRow) (bool, error) {
+	err = listed(view, &q, func(id string, row *store.TicketRow) (bool, error) {
 		if len(list) == limit || scanned >= ticketScanMax {
 			next = last
 			return false, nil
@@ -73,7 +74,7 @@ func (b *Broker) Tickets(q TicketQuery) (list []TicketSummary, next string, err 
 		last = id
 		scanned++
 		s := summaryOf(id, row)
-		if q.States != nil && !slices.Contains(q.States, s.State) || q.Domain != "" && !slices.Contains(s.Domains, q.Domain) {
+		if q.Domain != "" && !slices.Contains(s.Domains, q.Domain) {
 			return true, nil
 		}
 		seen, sent, err := r.concerned(view, id, q.Agent, &scanned)
@@ -87,6 +88,35 @@ func (b *Broker) Tickets(q TicketQuery) (list []TicketSummary, next string, err 
 		return true, nil
 	})
 	return list, next, err
+}
+
+// listed calls each with the tickets behind q.After that are in a state which is asked
+// for, by name, until it returns false. Those in others are not looked at.
+func listed(view *store.View, q *TicketQuery, each func(id string, row *store.TicketRow) (more bool, err error)) error {
+	if q.States == nil {
+		return view.Tickets(q.After, each)
+	}
+	var parts []part[string]
+	for _, state := range ticket.States() {
+		if !slices.Contains(q.States, state.Name) {
+			continue
+		}
+		parts = append(parts, partOf(func(after *string, each func(string) bool) error {
+			from := q.After
+			if after != nil {
+				from = *after
+			}
+			return view.TicketsIn(state.Name, from, func(id string) (bool, error) { return each(id), nil })
+		}))
+	}
+	return merged(strings.Compare, parts, func(id string) (bool, error) {
+		var row store.TicketRow
+		ok, err := view.Message(store.MessageTicket, id, &row)
+		if err != nil || !ok {
+			return true, err
+		}
+		return each(id, &row)
+	})
 }
 
 // mayAsk refuses who says nothing of who they are, where that matters.

@@ -47,12 +47,22 @@ func (p *Projector) raised(before int) error {
 			return err
 		}
 	}
+	if reaches(levelOfStanding) {
+		if err := p.raiseStanding(r); err != nil {
+			return err
+		}
+	}
 	return p.store.WriteAhead(r.batch)
 }
 
 // row adds a row, and writes the portion that it completes.
 func (r *raise) row(kind store.MessageKind, key string, value []byte) error {
 	r.batch.SetMessage(kind, key, value)
+	return r.portion()
+}
+
+// portion writes the rows that there are, if they are enough.
+func (r *raise) portion() error {
 	if rows, bytes := r.batch.Size(); rows < raiseRowsMax && bytes < raiseBytesMax {
 		return nil
 	}

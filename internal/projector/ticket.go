@@ -27,6 +27,7 @@ type judged struct {
 	id   string
 	now  int64            // log time
 	t    *store.TicketRow // as the message leaves it; nil: as it was
+	was  string           // its state before; "": there was no ticket
 	rows []judgedRow
 }
 
@@ -53,9 +54,8 @@ func (p *Projector) judge(proposal *eventlog.Proposal, t *store.TicketRow) (*jud
 		j.open()
 		return j, nil, nil
 	}
-	if t.State == "" { // see store.TicketRow
-		t.State = ticket.StateOpen
-	}
+	t.State = stateOf(t)
+	j.was = t.State
 	if refused := j.taken(); refused != nil {
 		return nil, refused, nil
 	}
@@ -210,6 +210,7 @@ func (j *judged) set(kind store.MessageKind, key string, row any) {
 func (j *judged) write() {
 	if j.t != nil {
 		j.p.setMessageRow(store.MessageTicket, j.m.Ticket, j.t)
+		j.p.stand(j.m.Ticket, j.was, j.t)
 	}
 	for _, r := range j.rows {
 		j.p.setMessageRow(r.kind, r.key, r.row)

@@ -33,6 +33,8 @@ func (v *verifier) messages() error {
 			err = v.ofTicket(&m)
 		} else if m.Kind == store.MessageTicket {
 			err = v.ticket(&m)
+		} else if m.Kind == store.MessageStanding {
+			err = v.standing(&m)
 		} else if id, err = namedBy(&m); err == nil {
 			var known bool
 			if known, err = v.in.HasMessage(id); err == nil && !known {

@@ -17,6 +17,9 @@ func (v *verifier) ticket(m *store.MessageAt) error {
 	if err := store.DecodeMessage(m.Kind, m.Value, &t); err != nil {
 		return err
 	}
+	if err := v.listed(m.Key, &t); err != nil {
+		return err
+	}
 	fault := func(format string, args ...any) {
 		v.found(Finding{What: "ticket", Key: m.Key, Explanation: sprintf(format, args...)})
 	}

@@ -31,10 +31,11 @@ const (
 	MessageEntry       MessageKind = 'e' // ticket, index: the kind of an entry of the audit trail that is about the ticket
 	MessagePosition    MessageKind = 'p' // position: the ticket of the message there
 	MessageTrace       MessageKind = 'c' // trace, ticket: the id of a message that opened or amended the ticket
+	MessageStanding    MessageKind = 's' // state, ticket: the id of the message that put the ticket there
 )
 
 // messageKinds has the kinds whose writes have a section of their own in a batch.
-const messageKinds = "inktxobdqhwuepc"
+const messageKinds = "inktxobdqhwuepcs"
 
 // messageSection is where the writes of a kind go.
 func (b *Batch) messageSection(kind MessageKind) *section {

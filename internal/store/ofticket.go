@@ -68,6 +68,34 @@ func (v *View) Tickets(after string, each func(id string, row *TicketRow) (more 
 	})
 }
 
+// TicketsIn calls each with the tickets in a state whose names are after one, by name,
+// until it returns false.
+func (v *View) TicketsIn(state, after string, each func(id string) (more bool, err error)) error {
+	lower := appendMessageKey(nil, MessageStanding, StandingKey(state, after))
+	if after != "" {
+		lower = append(lower, 0)
+	}
+	return scanWhile(v.snapshot, lower, successor(appendMessageKey(nil, MessageStanding, StandingKey(state, ""))), func(key, _ []byte) (bool, error) {
+		_, id, err := ParseStandingKey(string(key[2:]))
+		if err != nil {
+			return false, err
+		}
+		return each(id)
+	})
+}
+
+// StandingKey is the key of a row of kind [MessageStanding].
+func StandingKey(state, ticket string) string { return state + "\x00" + ticket }
+
+// ParseStandingKey takes the key of a row of kind [MessageStanding] apart.
+func ParseStandingKey(key string) (state, ticket string, err error) {
+	state, ticket, ok := strings.Cut(key, "\x00")
+	if !ok {
+		return "", "", badKey("message", []byte(key))
+	}
+	return state, ticket, nil
+}
+
 // Deadlines calls each with the open deadlines of a ticket: of which message, and
 // which member of its payload.
 func (v *View) Deadlines(ticket string, each func(id, member string, row *DeadlineRow)) error {
