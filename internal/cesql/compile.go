@@ -2,8 +2,6 @@
 
 package cesql
 
-import "bytes"
-
 // A compiled operand is a function of one of these types. The first error ends
 // the evaluation: whoever has an operand that notes one yields the zero value of
 // its own type, and so does whoever has that for an operand. The standard leaves
@@ -219,99 +217,6 @@ func compileAny(pt *path, negated bool, t test) booleanFunc {
 		}
 		return m.errors == 0 && hit != negated
 	}
-}
-
-func compileIn(n *node) booleanFunc {
-	if n.kids[0].any() {
-		return compileAny(n.kids[0].path, n.negated, compileElements(n))
-	}
-	x, in, negated := compileValue(n.kids[0]), compileElements(n), n.negated
-	return func(m *Machine) bool {
-		v := x(m)
-		if m.errors != 0 {
-			return false
-		}
-		hit := in(m, v)
-		return m.errors == 0 && hit != negated
-	}
-}
-
-// compileElements compiles the list of IN. The elements are looked at in order
-// up to one that is equal; each is cast to the type of the left operand (3.7).
-func compileElements(n *node) test {
-	texts := literalTexts(n.kids[1:])
-	elements := make([]valueFunc, len(n.kids)-1)
-	for i, k := range n.kids[1:] {
-		elements[i] = compileValue(k)
-	}
-	return func(m *Machine, v Value) bool {
-		if texts != nil && v.kind == String {
-			return texts.has(v.text)
-		}
-		if v.kind == Composite {
-			m.errors |= CastError
-			return false
-		}
-		for _, element := range elements {
-			e := element(m)
-			if m.errors == 0 && m.isElement(e, v) {
-				return true
-			}
-			if m.errors != 0 {
-				return false
-			}
-		}
-		return false
-	}
-}
-
-func (m *Machine) isElement(e, v Value) bool {
-	if v.kind == Integer && e.kind == Number {
-		return false // or it would have been read as an Integer
-	}
-	e = m.cast(e, v.kind)
-	return m.errors == 0 && sameKind(e, v)
-}
-
-// textSet is a list of literals after IN.
-type textSet struct {
-	few  [][]byte
-	many map[string]struct{}
-}
-
-// fewTexts is how many are compared one by one.
-const fewTexts = 8
-
-// literalTexts returns nil unless all nodes are literal Strings.
-func literalTexts(nodes []*node) *textSet {
-	s := &textSet{}
-	for _, n := range nodes {
-		if n.op != opLiteral || n.kind != String {
-			return nil
-		}
-		s.few = append(s.few, n.value.text)
-	}
-	if len(s.few) > fewTexts {
-		s.many = make(map[string]struct{}, len(s.few))
-		for _, text := range s.few {
-			s.many[string(text)] = struct{}{}
-		}
-		s.few = nil
-	}
-	return s
-}
-
-func (s *textSet) has(text []byte) bool {
-	if s.many != nil {
-		_, has := s.many[string(text)]
-		return has
-	}
-	for _, t := range s.few {
-		if bytes.Equal(t, text) {
-			return true
-		}
-	}
-	return false
 }
 
 // compileCall compiles a function call. The arguments lie on the machine's stack

@@ -89,15 +89,16 @@ type node struct {
 	depth      int
 	kids       []*node
 
-	value   Value     // opLiteral
-	raw     string    // opLiteral of a String: as it was written; opLike: the pattern
-	attr    Attribute // opAttribute, and opExists of one
-	path    *path     // opPath, and opExists of one
-	pattern *pattern  // opLike
-	joins   []logic   // opLogic: one less than kids
-	name    string    // opCall, in upper case
-	call    *overload // opCall; nil if there is no such function
-	errors  Errors    // opGiven
+	value     Value      // opLiteral
+	raw       string     // opLiteral of a String: as it was written; opLike: the pattern
+	attr      Attribute  // opAttribute, and opExists of one
+	path      *path      // opPath, and opExists of one
+	pattern   *pattern   // opLike
+	joins     []logic    // opLogic: one less than kids
+	constants *constants // opIn, if all elements are literals
+	name      string     // opCall, in upper case
+	call      *overload  // opCall; nil if there is no such function
+	errors    Errors     // opGiven
 }
 
 // any reports whether the node is a path with [*], which is not one value.

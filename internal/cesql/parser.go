@@ -277,7 +277,7 @@ func (p *parser) in(left *node, negated bool) (*node, *SyntaxError) {
 			return nil, err
 		}
 	}
-	n := &node{op: opIn, kind: Boolean, negated: negated, start: left.start, end: end, kids: kids}
+	n := &node{op: opIn, kind: Boolean, negated: negated, start: left.start, end: end, kids: kids, constants: newConstants(kids[1:])}
 	return n, p.check(n, kids[1:]...)
 }
 
@@ -309,7 +309,7 @@ func (p *parser) list(kids []*node, of string, most int) (_ []*node, end int, er
 			}
 		}
 		if len(kids)-first >= most {
-			return nil, 0, p.fault(p.token, "more than %d values after %s", most, of)
+			return nil, 0, p.fault(p.token, "more than %d values after %s", most, clip(of))
 		}
 		k, err := p.expression(bindLogic)
 		if err != nil {
