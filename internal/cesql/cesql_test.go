@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"pgregory.net/rapid"
+
 	"signalbox/internal/cesql"
 )
 
@@ -166,6 +168,15 @@ func TestCasts(t *testing.T) {
 		{`'1' IN ('01')`, "false"},
 		{`1 IN ('01')`, "true"},
 		{`TRUE IN ('nonsense', 'true')`, "false, Cast"},
+		{`TRUE IN ('true', 'nonsense')`, "true"}, // up to one that is equal
+		{`FALSE IN (0)`, "true"},
+		{`n IN (9, '7', 5, 'x')`, "true"},
+		{`n IN (9, 'x', 5)`, "false, Cast"},
+		{`n NOT IN (9, '7')`, "true"},
+		{`seq IN (9, 10, TRUE)`, "true"},
+		{`'true' IN (1, TRUE)`, "true"},
+		{`n IN (seq, 5)`, "true"},
+		{`n IN (flag, 'x')`, "false, Cast"},
 	})
 }
 
@@ -209,6 +220,14 @@ func TestFunctions(t *testing.T) {
 		{`ABS()`, "false, MissingFunction"},
 		{`ABS(1, 2)`, "false, MissingFunction"},
 		{`LOWER(UPPER(CONCAT('a', LOWER('B'))))`, "'ab'"},
+		{`ABS(-2147483648)`, "2147483647, Math"},
+		{`ABS(-2147483648) = 2147483647`, "false, Math"},
+		{`LEFT('abc', -1)`, "'abc', FunctionEvaluation"},
+		{`RIGHT('abc', -1)`, "'abc', FunctionEvaluation"},
+		{`SUBSTRING('abc', -4)`, "'', FunctionEvaluation"},
+		{`SUBSTRING('abc', -2147483648)`, "'', FunctionEvaluation"},
+		{`SUBSTRING('🐻ä', 2)`, "'ä'"},
+		{`CONCAT()`, "''"},
 	})
 }
 
@@ -241,7 +260,50 @@ func TestLike(t *testing.T) {
 		{`TRUE LIKE 't%'`, "true"},
 		{`long LIKE '%a%a%a%a%a%a%a%a%a%a%a%b'`, "false"},
 		{`long LIKE '%a_a%a_a%'`, "true"},
+		{`'xαxβγx' LIKE '%β_%γ%'`, "false"},
+		{`'xαxβδγx' LIKE '%γ_%' AND 'xαxβδγx' LIKE '%_γ%' AND 'xαxβδγx' LIKE '%β_γ_%'`, "true"},
+		{`'xζηx' LIKE '%ζ_%' AND 'xζηx' LIKE '%_ζ_%' AND 'xζηx' NOT LIKE '%η_ζ%'`, "true"},
 	})
+}
+
+// TestLikeIsThePlainDefinition compares matches with the definition of 3.4.3, on
+// texts and patterns that almost match, with parts of all lengths.
+func TestLikeIsThePlainDefinition(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		piece := rapid.SampledFrom([]string{"a", "b", "aa", "ab", "ä", "日", strings.Repeat("ab", 20), strings.Repeat("a", 33) + "b", strings.Repeat("a", 70)})
+		subject := strings.Join(rapid.SliceOfN(piece, 0, 8).Draw(t, "subject"), "")
+		pattern := ""
+		for _, p := range rapid.SliceOfN(rapid.OneOf(piece, rapid.SampledFrom([]string{"%", "%", "_"})), 0, 8).Draw(t, "pattern") {
+			pattern += p
+		}
+		x, err := cesql.Parse("s LIKE '"+pattern+"'", cesql.Options{})
+		if err != nil {
+			t.Skip(err) // too long a part with _
+		}
+		var m cesql.Machine
+		if got, want := m.Match(x, newEvent(attrs{"s": subject}, "")), like([]rune(subject), []rune(pattern)); got != want {
+			t.Fatalf("'%s' LIKE '%s' is %t", subject, pattern, got)
+		}
+	})
+}
+
+// like has rows of a table: which beginnings of the text a beginning of the pattern
+// matches.
+func like(text, pattern []rune) bool {
+	row := make([]bool, len(text)+1)
+	row[0] = true
+	for _, p := range pattern {
+		next := make([]bool, len(text)+1)
+		for i := range next {
+			if p == '%' {
+				next[i] = row[i] || i > 0 && next[i-1]
+			} else {
+				next[i] = i > 0 && row[i-1] && (p == '_' || p == text[i-1])
+			}
+		}
+		row = next
+	}
+	return row[len(text)]
 }
 
 // 2.2: how values are written.

@@ -86,6 +86,12 @@ func TestDataNumbers(t *testing.T) {
 		{`temp >= data.price`, "true"},
 		{`data.price IN (10, 10.5)`, "true"},
 		{`n IN (data.price, 5)`, "true"},
+		{`data.price IN (9.5, '10.500', 11)`, "true"},
+		{`data.price IN ('x', 10.5)`, "false, Cast"},
+		{`data.whole IN (5.5, 5)`, "true"}, // 5.0 is an Integer, and 5.5 is none
+		{`data.whole LIKE '5'`, "true"},    // whose text is that of the Integer
+		{`data.price IN (TRUE)`, "false"},
+		{`data.flag IN (0.5)`, "true"},
 		{`data.severity < 4.5`, "true"},
 		{`2.0`, "2"},
 		{`-0.0`, "0"},
@@ -108,6 +114,9 @@ func TestDataAnyElement(t *testing.T) {
 		{`data.tags[*] NOT LIKE 'u%'`, "false"},
 		{`data.tags[*] IN ('blue', 'red')`, "true"},
 		{`data.tags[*] NOT IN ('blue', 'green')`, "true"},
+		{`data.numbers[*] IN (5.50)`, "true"},
+		{`data.numbers[*] IN (7, 6)`, "false"}, // as texts, for "x"
+		{`data.items[*] IN (1)`, "false, Cast"},
 		{`data.numbers[*] > 5`, "true"}, // an error counts only if none passes
 		{`data.numbers[*] > 6`, "false, Cast"},
 		{`data.numbers[*] < 1`, "false, Cast"},

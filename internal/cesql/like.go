@@ -5,6 +5,7 @@ package cesql
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,7 +13,9 @@ import (
 // pattern is a compiled LIKE pattern: segments between %. The first is anchored
 // at the front and the last at the end; those between are searched for from left
 // to right, each at the leftmost place, which is never wrong. A search is linear
-// (bytes.Index, or shift-and where there is a _), so a match is as a whole.
+// whatever the text is: bytes.Index for what is so short that it may compare it at
+// every place, Knuth, Morris and Pratt's for longer ones, and shift-and where there
+// is a _. So a match is as a whole.
 type pattern struct {
 	literal bool // there is no %: first is everything
 	first   segment
@@ -25,7 +28,15 @@ type segment struct {
 	text  []byte // if it has no _
 	runes []rune // if it has; anyRune for _
 	masks *masks // of a segment that is searched for, if it has a _
+
+	// Of a long segment that is searched for, if it has no _: how many of its first
+	// bytes are, too, the last ones before and with each byte, at most, and not all.
+	borders []uint16
 }
+
+// indexBytes is how long a text may be for bytes.Index. Beyond it, what it does is
+// the product of both lengths in the worst case.
+const indexBytes = 64
 
 const anyRune = -1
 
@@ -33,8 +44,8 @@ const anyRune = -1
 // says whether character i of the segment accepts it.
 type masks struct {
 	ascii [utf8.RuneSelf]uint64
-	other []runeMask
-	any   uint64 // of characters that the segment does not name
+	other []runeMask // ascending
+	any   uint64     // of characters that the segment does not name
 	done  uint64
 }
 
@@ -71,6 +82,8 @@ func compilePattern(text string) (p *pattern, fault string) {
 				return nil, fmt.Sprintf("a pattern may have %d parts with _ between two %%", MaxLikeSearches)
 			}
 			s.masks = newMasks(part)
+		} else {
+			s = newSearch(s.text)
 		}
 		p.between = append(p.between, s)
 	}
@@ -86,7 +99,7 @@ func (p *pattern) plain(text string) {
 		if part, rest, more = strings.Cut(rest, "%"); !more {
 			p.last.text = []byte(part)
 		} else if part != "" {
-			p.between = append(p.between, segment{text: []byte(part)})
+			p.between = append(p.between, newSearch([]byte(part)))
 		}
 	}
 }
@@ -122,6 +135,32 @@ func newSegment(part []rune) (s segment) {
 	return segment{text: []byte(string(part))}
 }
 
+// newSearch makes a segment without _ that is searched for.
+func newSearch(text []byte) segment {
+	s := segment{text: text}
+	if len(text) <= indexBytes {
+		return s
+	}
+	s.borders = make([]uint16, len(text)) // MaxBytes fits
+	for i, n := 1, 0; i < len(text); i++ {
+		n = s.extend(n, text[i])
+		s.borders[i] = uint16(n)
+	}
+	return s
+}
+
+// extend returns in how many of the segment's first bytes a text ends, at most,
+// that ended in n of them and has one byte more.
+func (s *segment) extend(n int, c byte) int {
+	for n > 0 && s.text[n] != c {
+		n = int(s.borders[n-1])
+	}
+	if s.text[n] == c {
+		n++
+	}
+	return n
+}
+
 func newMasks(part []rune) *masks {
 	m := &masks{done: 1 << (len(part) - 1)}
 	for i, r := range part {
@@ -145,23 +184,33 @@ func newMasks(part []rune) *masks {
 }
 
 func (m *masks) addOther(r rune, bit uint64) {
-	for i := range m.other {
-		if m.other[i].r == r {
-			m.other[i].mask |= bit
-			return
+	i, known := m.search(r)
+	if !known {
+		m.other = slices.Insert(m.other, i, runeMask{r, m.any})
+	}
+	m.other[i].mask |= bit
+}
+
+// search is written out: with a call for each comparison it would be most of what
+// a match costs.
+func (m *masks) search(r rune) (i int, known bool) {
+	j := len(m.other)
+	for i < j {
+		if h := (i + j) / 2; m.other[h].r < r {
+			i = h + 1
+		} else {
+			j = h
 		}
 	}
-	m.other = append(m.other, runeMask{r, m.any | bit})
+	return i, i < len(m.other) && m.other[i].r == r
 }
 
 func (m *masks) of(r rune) uint64 {
 	if r < utf8.RuneSelf {
 		return m.ascii[r]
 	}
-	for i := range m.other {
-		if m.other[i].r == r {
-			return m.other[i].mask
-		}
+	if i, known := m.search(r); known {
+		return m.other[i].mask
 	}
 	return m.any
 }
@@ -221,7 +270,10 @@ func (s *segment) cutEnd(text []byte) (rest []byte, ok bool) {
 
 // search returns the end of the leftmost occurrence, or -1.
 func (s *segment) search(text []byte) int {
-	if s.runes == nil {
+	switch {
+	case s.borders != nil:
+		return s.searchLong(text)
+	case s.runes == nil:
 		i := bytes.Index(text, s.text)
 		if i < 0 {
 			return -1
@@ -238,6 +290,16 @@ func (s *segment) search(text []byte) int {
 		state = (state<<1 | 1) & s.masks.of(r)
 		if state&s.masks.done != 0 {
 			return i
+		}
+	}
+	return -1
+}
+
+func (s *segment) searchLong(text []byte) int {
+	n := 0
+	for i, c := range text {
+		if n = s.extend(n, c); n == len(s.text) {
+			return i + 1
 		}
 	}
 	return -1
