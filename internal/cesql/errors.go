@@ -5,6 +5,7 @@ package cesql
 import (
 	"fmt"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -74,7 +75,8 @@ const caretRoom = 36
 func (e *SyntaxError) Caret() string {
 	start := strings.LastIndexByte(e.text[:e.Offset], '\n') + 1
 	line, _, _ := strings.Cut(e.text[start:], "\n")
-	at := min(e.Offset-start, len(line)) // beyond it only at the end of the text
+	line = strings.TrimSuffix(line, "\r")
+	at := min(e.Offset-start, len(line)) // beyond it only at the end of a line
 	before, after := []rune(line[:at]), []rune(line[at:])
 	var shown, under strings.Builder
 	if len(before) > caretRoom {
@@ -85,10 +87,7 @@ func (e *SyntaxError) Caret() string {
 	for _, r := range before {
 		r = printable(r)
 		shown.WriteRune(r)
-		if r != '\t' {
-			r = ' '
-		}
-		under.WriteRune(r)
+		under.WriteString(blank(r))
 	}
 	for _, r := range after[:min(len(after), caretRoom)] {
 		shown.WriteRune(printable(r))
@@ -99,10 +98,34 @@ func (e *SyntaxError) Caret() string {
 	return shown.String() + "\n" + under.String() + "^"
 }
 
-// printable keeps what an expression says from working on a terminal.
+// printable keeps what an expression says from working on a terminal, or from
+// being read in another order than it stands.
 func printable(r rune) rune {
-	if r != '\t' && r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+	if r != '\t' && !unicode.IsPrint(r) {
 		return utf8.RuneError
 	}
 	return r
+}
+
+// blank takes as much room on a terminal as a character.
+func blank(r rune) string {
+	switch {
+	case r == '\t':
+		return "\t"
+	case unicode.In(r, unicode.Mn, unicode.Me): // they stand on the one before
+		return ""
+	case unicode.Is(wide, r):
+		return "  "
+	}
+	return " "
+}
+
+// wide are the blocks of characters that take the room of two (Unicode Standard
+// Annex 11).
+var wide = &unicode.RangeTable{
+	R16: []unicode.Range16{
+		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
+		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff00, 0xff60, 1}, {0xffe0, 0xffe6, 1},
+	},
+	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f900, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
 }

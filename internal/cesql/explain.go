@@ -7,7 +7,7 @@ import "slices"
 // Step is what became of one part of an expression on one event.
 type Step struct {
 	Clause  string // the part, in canonical spelling
-	Value   string // as it could stand in an expression; empty if it was not reached
+	Value   string // as [Value.Excerpt] has it; empty if it was not reached
 	Passes  bool   // it is true, a Boolean, and has no error
 	Errors  Errors
 	Reached bool // false: what is left of it had decided
@@ -87,7 +87,7 @@ func (m *Machine) explain(n *node) (s Step, given *node) {
 	m.errors, m.stack = 0, m.stack[:0]
 	v := compileValue(&whole)(m)
 	s.Errors = m.errors
-	s.Value = v.String()
+	s.Value = v.Excerpt()
 	s.Passes = v.kind == Boolean && v.num != 0 && m.errors == 0
 	s.truth = m.errors == 0 && m.toBoolean(v)
 	if n.op == opLiteral {

@@ -102,19 +102,3 @@ func normalQuotes(raw string) string {
 	}
 	return "'" + raw[1:len(raw)-1] + "'"
 }
-
-// appendQuoted writes the name of a member, which came from a quoted one.
-func appendQuoted(dst []byte, name string) []byte {
-	quote := byte('\'')
-	if strings.IndexByte(name, '\'') >= 0 && strings.IndexByte(name, '"') < 0 {
-		quote = '"'
-	}
-	dst = append(dst, quote)
-	for i := 0; i < len(name); i++ {
-		if name[i] == quote {
-			dst = append(dst, '\\')
-		}
-		dst = append(dst, name[i])
-	}
-	return append(dst, quote)
-}

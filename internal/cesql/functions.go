@@ -92,14 +92,14 @@ func lowerText(m *Machine, args []Value) Value { return m.mapped(args[0].text, u
 func upperText(m *Machine, args []Value) Value { return m.mapped(args[0].text, unicode.ToUpper) }
 
 func (m *Machine) mapped(text []byte, to func(rune) rune) Value {
-	if len(text) > MaxText {
-		return m.tooLong()
-	}
 	start := len(m.text)
 	for i := 0; i < len(text); {
 		r, size := utf8.DecodeRune(text[i:])
 		i += size
-		m.text = utf8.AppendRune(m.text, to(r))
+		m.text = utf8.AppendRune(m.text, to(r)) // which may be longer
+		if len(m.text)-start > MaxText {
+			return m.tooLong()
+		}
 	}
 	return TextValue(m.text[start:])
 }

@@ -67,6 +67,8 @@ func (l *lexer) next() (token, *SyntaxError) {
 		return l.word(), nil
 	case c == '\'' || c == '"':
 		return l.quoted()
+	case strings.HasPrefix(l.text[start:], "=="):
+		return token{}, newSyntaxError(l.text, start, "equality is written =")
 	case strings.IndexByte("()+-*/%=,", c) >= 0:
 		return l.symbol(1), nil
 	case c == '<' || c == '>' || c == '!':
@@ -85,6 +87,8 @@ func (l *lexer) next() (token, *SyntaxError) {
 	switch r {
 	case '!':
 		return token{}, newSyntaxError(l.text, start, "the operator is written != or NOT")
+	case '&', '|':
+		return token{}, newSyntaxError(l.text, start, "the operators are written AND and OR")
 	case '.', '[':
 		return token{}, newSyntaxError(l.text, start, "only data has members, as in data.order.id")
 	case '‘', '’', '“', '”', '`':

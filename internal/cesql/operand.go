@@ -114,7 +114,7 @@ func (p *parser) number(start int, sign string) (*node, *SyntaxError) {
 	}
 	v, err := strconv.ParseInt(sign+digits.text, 10, 32)
 	if err != nil {
-		return nil, newSyntaxError(p.text, start, "%s%s is not in the range of an Integer, -2147483648 to 2147483647", sign, digits.describe())
+		return nil, newSyntaxError(p.text, start, "%s is not in the range of an Integer, -2147483648 to 2147483647", clip(sign+digits.text))
 	}
 	n.value = IntegerValue(int32(v))
 	return n, p.advance()

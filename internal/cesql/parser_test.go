@@ -24,7 +24,10 @@ func TestSyntaxErrors(t *testing.T) {
 		{`type = 'a`, `line 1, column 8: the string that begins here has no closing '`},
 		{`type = 'a\'`, `line 1, column 8: the string that begins here has no closing '`},
 		{`type = 'it''s'`, `line 1, column 12: a quotation mark inside a string is written \'`},
-		{`type == 'a'`, `line 1, column 7: expected a value, found =`},
+		{`type == 'a'`, `line 1, column 6: equality is written =`},
+		{`a = 1 && b = 2`, `line 1, column 7: the operators are written AND and OR`},
+		{`a = 1 || b = 2`, `line 1, column 7: the operators are written AND and OR`},
+		{strings.Repeat("9", 50), `line 1, column 1: 9999999999999999999999999999999999999999… is not in the range of an Integer, -2147483648 to 2147483647`},
 		{`type ! 'a'`, `line 1, column 6: the operator is written != or NOT`},
 		{"ä = 'a'", `line 1, column 1: 'ä' has no meaning here`},
 		{"type\n  = ‘a’", `line 2, column 5: strings stand between ' and ' or between " and "`},
@@ -70,6 +73,11 @@ func TestCaret(t *testing.T) {
 		{"type = 'ä' AND\n\tsubject LIKE 5 OR x\n= 1", "\tsubject LIKE 5 OR x\n\t             ^"},
 		{long + "? " + long, "…OR a = 'x' OR a = 'x' OR a = 'x' OR ? a = 'x' OR a = 'x' OR a = 'x' OR a…\n" + strings.Repeat(" ", 37) + "^"},
 		{"a = 'x' \x1b[31m", "a = 'x' \ufffd[31m\n        ^"},
+		{"a = '\u202ex' #", "a = '\ufffdx' #\n         ^"}, // it would be shown from right to left
+		{"a = '日本語' #", "a = '日本語' #\n             ^"},     // two cells each
+		{"a = '🐻e\u0301' #", "a = '🐻e\u0301' #\n          ^"},
+		{"a = 1 AND\r\nb #\r\nc", "b #\n  ^"},
+		{"a =\r\n", "\n^"},
 	} {
 		_, err := cesql.Parse(c.text, cesql.Options{})
 		var fault *cesql.SyntaxError
@@ -163,6 +171,7 @@ func TestLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		`LENGTH(CONCAT(a)) = LENGTH(UPPER(a))`: "true",
 		`LENGTH(CONCAT(a, b))`:                 "0, FunctionEvaluation",
+		`UPPER(CONCAT('ɐ', LEFT(a, 65534)))`:   "'', FunctionEvaluation", // Ɐ has one byte more
 	} {
 		if got := evaluate(t, text, long); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
@@ -187,6 +196,7 @@ func TestCanonical(t *testing.T) {
 		{`data . a = 1`, ``},
 		{`data.a.'b'.'c-d'[0][*] = 007`, `data.a.b.'c-d'[0][*] = 7`},
 		{`true AND x > 1.50`, `TRUE AND x > 1.50`},
+		{`data."a\'b\"c" = 1 AND data."d-e" = 2`, `data."a\'b\"c" = 1 AND data.'d-e' = 2`},
 		{`(a IN (1)) LIKE 'x'`, `(a IN (1)) LIKE 'x'`},
 	} {
 		x, err := cesql.Parse(c.text, cesql.Options{})

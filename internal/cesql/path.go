@@ -18,6 +18,7 @@ type path struct {
 // step is one way down.
 type step struct {
 	name  []byte // of a member of an object; nil for an array
+	raw   string // the name as it was written, if it was quoted
 	index int    // into an array; anyElement for each
 }
 
@@ -86,7 +87,7 @@ func (p *parser) step() (step, *SyntaxError) {
 		if err != nil {
 			return step{}, err
 		}
-		return step{name: []byte(unquote(t.text))}, nil
+		return step{name: []byte(unquote(t.text)), raw: t.text}, nil
 	}
 	if name := p.word().text; name != "" {
 		return step{name: []byte(name)}, nil
@@ -116,7 +117,7 @@ func appendPath(dst []byte, pt *path) []byte {
 		case s.name != nil && isPlain(s.name):
 			dst = append(append(dst, '.'), s.name...)
 		case s.name != nil:
-			dst = appendQuoted(append(dst, '.'), string(s.name))
+			dst = append(append(dst, '.'), normalQuotes(s.raw)...)
 		case s.index == anyElement:
 			dst = append(dst, "[*]"...)
 		default:

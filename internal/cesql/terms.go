@@ -96,10 +96,8 @@ func (c *coverer) logic(n *node) []Cover {
 		switch join {
 		case logicAnd:
 			left = Both(left, c.covers(k), touched)
-		case logicOr:
+		default: // of XOR, too, one side holds
 			left = Either(left, c.covers(k))
-		default:
-			left = nil
 		}
 		touched = touched || k.usesData()
 	}

@@ -3,6 +3,7 @@
 package cesql
 
 import (
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -89,6 +90,22 @@ func (v Value) String() string {
 		return "an object or array"
 	}
 	return "nothing"
+}
+
+// excerptBytes is how much of a text an excerpt has. An explanation has an excerpt
+// for every part of an expression, each of which may be as long as the event.
+const excerptBytes = 256
+
+// Excerpt is String with a long text cut off.
+func (v Value) Excerpt() string {
+	if len(v.text) > excerptBytes {
+		end := excerptBytes
+		for end > 0 && !utf8.RuneStart(v.text[end]) {
+			end--
+		}
+		v.text = append(slices.Clone(v.text[:end]), "…"...)
+	}
+	return v.String()
 }
 
 // zero is the zero value of a type (3.1). What is not known is a Boolean (3.2).
