@@ -5,6 +5,7 @@ package filter
 import (
 	"slices"
 	"strings"
+	"unicode"
 
 	"signalbox/internal/cesql"
 )
@@ -34,7 +35,7 @@ func (m *Machine) explain(p *part, e *cesql.Event) Explanation {
 	case opExact, opPrefix, opSuffix:
 		x.Clause = p.canonical()
 		x.Passes = p.compile()(m, e)
-		x.Parts = []Explanation{{Clause: p.name, Reached: true, Value: e.Lookup(cesql.NewAttribute(p.name)).String()}}
+		x.Parts = []Explanation{{Clause: p.name, Reached: true, Value: e.Lookup(cesql.NewAttribute(p.name)).Excerpt()}}
 		return x
 	}
 	x.Clause = opNames[p.op]
@@ -120,11 +121,12 @@ func clip(s string) string {
 	return printable(s)
 }
 
-// printable keeps what an event says from working on a terminal.
+// printable keeps what an event says from working on a terminal, or from being
+// read in another order than it stands.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r >= 0x7f && r < 0xa0 {
-			return '\uFFFD'
+		if !unicode.IsPrint(r) {
+			return unicode.ReplacementChar
 		}
 		return r
 	}, s)

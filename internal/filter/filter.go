@@ -85,7 +85,8 @@ func (m *Machine) Match(f *Filter, e *cesql.Event) bool {
 
 // Selects is Match with the rule for tombstones: an event that removes a key
 // passes, too, if the evaluation looked for something in data, for it has none
-// and the filter cannot tell.
+// and the filter cannot tell. Where dialects combine parts, those without data are
+// evaluated first and may tell.
 func (m *Machine) Selects(f *Filter, e *cesql.Event, tombstone bool) bool {
 	return m.Match(f, e) || tombstone && m.touched
 }
@@ -142,7 +143,7 @@ func (p *part) normal() *part {
 		}
 		return &part{op: opNot, kids: kids}
 	}
-	slices.SortStableFunc(kids, func(a, b *part) int { return strings.Compare(a.canonical(), b.canonical()) })
+	slices.SortStableFunc(kids, (*part).compare)
 	kids = slices.CompactFunc(kids, func(a, b *part) bool { return a.canonical() == b.canonical() })
 	if len(kids) == 1 {
 		return kids[0]
@@ -150,8 +151,20 @@ func (p *part) normal() *part {
 	return &part{op: p.op, kids: kids}
 }
 
-// canonical writes the part. Cheap parts come before CESQL in the alphabet, so
-// that in a sorted row they are evaluated first.
+// compare orders the parts of a row as they are evaluated. Those that look into
+// data come last: they cost the most, and a tombstone of which the other parts
+// can tell must not be selected for want of data (see Machine.Selects).
+func (p *part) compare(q *part) int {
+	if p.usesData() != q.usesData() {
+		if q.usesData() {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(p.canonical(), q.canonical())
+}
+
+// canonical writes the part.
 func (p *part) canonical() string { return string(p.appendTo(nil)) }
 
 // text is what explanations call the part.

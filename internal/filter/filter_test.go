@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"signalbox/event"
 	"signalbox/internal/filter"
@@ -248,15 +249,19 @@ func TestRecordsOfDamagedMembers(t *testing.T) {
 func TestTombstones(t *testing.T) {
 	r := newRecord(t, required(`,"subject":"k"`))
 	for document, want := range map[string]bool{
-		`[{"sql":"data.status = 'open'"}]`:                                 true,
-		`[{"sql":"type = 'a.b' AND data.status = 'open'"}]`:                true,
-		`[{"sql":"type = 'c' AND data.status = 'open'"}]`:                  false,
-		`[{"sql":"type = 'c'"}]`:                                           false,
-		`[{"sql":"type = 'a.b'"}]`:                                         true,
-		`[{"exact":{"type":"c"}},{"sql":"data.status = 'open'"}]`:          false,
-		`[{"any":[{"exact":{"type":"c"}},{"sql":"data.s = 'open'"}]}]`:     true,
-		`[{"not":{"sql":"EXISTS data.x"}}]`:                                true,
-		`[{"sql":"EXISTS data"},{"exact":{"subject":"some other thing"}}]`: false, // sorted: the cheap part first
+		`[{"sql":"data.status = 'open'"}]`:                                                                         true,
+		`[{"sql":"type = 'a.b' AND data.status = 'open'"}]`:                                                        true,
+		`[{"sql":"type = 'c' AND data.status = 'open'"}]`:                                                          false,
+		`[{"sql":"type = 'c'"}]`:                                                                                   false,
+		`[{"sql":"type = 'a.b'"}]`:                                                                                 true,
+		`[{"exact":{"type":"c"}},{"sql":"data.status = 'open'"}]`:                                                  false,
+		`[{"any":[{"exact":{"type":"c"}},{"sql":"data.s = 'open'"}]}]`:                                             true,
+		`[{"not":{"sql":"EXISTS data.x"}}]`:                                                                        true,
+		`[{"sql":"EXISTS data"},{"exact":{"subject":"some other thing"}}]`:                                         false, // what looks into data comes last, wherever it stands
+		`[{"sql":"EXISTS data"},{"suffix":{"type":".c"}}]`:                                                         false,
+		`[{"sql":"data.s = 'open'"},{"sql":"type = 'c'"}]`:                                                         false,
+		`[{"any":[{"sql":"data.s = 'open'"},{"sql":"data.s = 'new'"}]},{"exact":{"type":"c"}}]`:                    false,
+		`[{"any":[{"all":[{"not":{"sql":"EXISTS data.x"}},{"suffix":{"type":".c"}}]},{"exact":{"source":"/x"}}]}]`: false,
 	} {
 		var m filter.Machine
 		if got := m.Selects(mustDocument(t, document), r.Event(), true); got != want {
@@ -326,6 +331,25 @@ func TestDeciders(t *testing.T) {
 		clause, errs := m.Decider(mustDocument(t, document), r.Event())
 		if got := fmt.Sprint(clause, " ", errs.Names()); got != want {
 			t.Errorf("%s: %s, want %s", document, got, want)
+		}
+	}
+}
+
+// TestExplanationsAreShort, however long the texts of the event are that each part
+// of a filter looks at.
+func TestExplanationsAreShort(t *testing.T) {
+	r := newRecord(t, required(`,"ext":"`+strings.Repeat("ä", 1000)+`","data":{"blob":"`+strings.Repeat("日", 100_000)+`"}`))
+	var prefixes []string
+	for n := range 200 {
+		prefixes = append(prefixes, fmt.Sprintf(`{"prefix":{"ext":"x%d"}}`, n))
+	}
+	for _, f := range []*filter.Filter{
+		mustText(t, "data.blob != 'x'"+strings.Repeat(" AND data.blob != 'x'", 700)),
+		mustDocument(t, `[{"any":[`+strings.Join(prefixes, ",")+`]}]`),
+	} {
+		var m filter.Machine
+		if x := fmt.Sprintf("%+v", m.Explain(f, r.Event())); len(x) > 1<<20 || !utf8.ValidString(x) || !strings.Contains(x, "…") {
+			t.Errorf("%d bytes", len(x))
 		}
 	}
 }

@@ -14,10 +14,39 @@ import (
 	"signalbox/internal/filter"
 )
 
+var (
+	drawAttribute = rapid.SampledFrom([]string{"type", "source", "subject", "topic", "ext", "n", "flag", "missing"})
+	drawValue     = rapid.SampledFrom([]string{"a", "ab", "abc", "b", "fleet.tasks", "5", "true"})
+)
+
+// conditions are what is asked of an attribute and a value: by what an index can
+// look up, by its opposite, and by what only looks like it.
+var conditions = []string{
+	"%[1]s = '%[2]s'", "'%[2]s' = %[1]s", "%[1]s LIKE '%[2]s%%'", "%[1]s LIKE '%[2]s'", "%[1]s IN ('%[2]s', 'b')", "'%[2]s' IN (%[1]s)",
+	"%[1]s != '%[2]s'", "%[1]s NOT LIKE '%[2]s%%'", "%[1]s NOT IN ('%[2]s', 'b')", "NOT %[1]s = '%[2]s'",
+	"%[1]s LIKE '_%[2]s%%'", "%[1]s LIKE '_%%'", "%[1]s LIKE 'a_%%'", "%[1]s LIKE '%[2]s_'", "%[1]s LIKE '%%%[2]s'", "%[1]s LIKE '%[2]s\\_%%'", "UPPER(%[1]s) = 'A'", "LENGTH(%[1]s) < 2",
+	"%[1]s = 5", "5 = %[1]s", "%[1]s = TRUE", "%[1]s IN ('%[2]s', 5)", "5 IN (%[1]s, '%[2]s')", "%[1]s = ext", "%[1]s = '%[2]s' = flag", "n / 0 = 1",
+	"EXISTS %[1]s", "data.x = '%[2]s'", "%[1]s = data.x", "EXISTS data.x", "data.l[*] = '%[2]s'", "data.l[*] NOT IN ('%[2]s')", "%[1]s IN (data.x, '%[2]s')",
+}
+
+// drawExpression draws a row of conditions and of rows in parentheses.
+func drawExpression(t *rapid.T, depth int) string {
+	var b strings.Builder
+	for i := range rapid.IntRange(1, 1+depth+depth/2).Draw(t, "clauses") {
+		if i > 0 {
+			b.WriteString(rapid.SampledFrom([]string{" AND ", " AND ", " OR ", " XOR "}).Draw(t, "join"))
+		}
+		if depth > 0 && rapid.IntRange(0, 3).Draw(t, "row") == 0 {
+			b.WriteString(rapid.SampledFrom([]string{"", "", "NOT ", "TRUE = "}).Draw(t, "before") + "(" + drawExpression(t, depth-1) + ")")
+			continue
+		}
+		fmt.Fprintf(&b, rapid.SampledFrom(conditions).Draw(t, "condition")+"%.0[1]s%.0[2]s", drawAttribute.Draw(t, "attribute"), drawValue.Draw(t, "value"))
+	}
+	return b.String()
+}
+
 // drawFilter draws a document over a small world, so that filters meet events.
 func drawFilter(t *rapid.T, depth int) string {
-	attribute := rapid.SampledFrom([]string{"type", "source", "subject", "topic", "ext"})
-	value := rapid.SampledFrom([]string{"a", "ab", "abc", "b", "fleet.tasks"})
 	kinds := 7
 	if depth == 0 {
 		kinds = 4
@@ -31,15 +60,9 @@ func drawFilter(t *rapid.T, depth int) string {
 	}
 	switch rapid.IntRange(0, kinds-1).Draw(t, "kind") {
 	case 0, 1:
-		return fmt.Sprintf(`{%q:{%q:%q}}`, rapid.SampledFrom([]string{"exact", "prefix", "suffix"}).Draw(t, "dialect"), attribute.Draw(t, "attribute"), value.Draw(t, "value"))
+		return fmt.Sprintf(`{%q:{%q:%q}}`, rapid.SampledFrom([]string{"exact", "prefix", "suffix"}).Draw(t, "dialect"), drawAttribute.Draw(t, "attribute"), drawValue.Draw(t, "value"))
 	case 2, 3:
-		clauses := make([]string, rapid.IntRange(1, 3).Draw(t, "clauses"))
-		for i := range clauses {
-			a, v := attribute.Draw(t, "attribute"), value.Draw(t, "value")
-			clauses[i] = fmt.Sprintf(rapid.SampledFrom([]string{"%[1]s = '%[2]s'", "'%[2]s' = %[1]s", "%[1]s LIKE '%[2]s%%'", "%[1]s LIKE '%[2]s'",
-				"%[1]s LIKE '_%[2]s%%'", "%[1]s IN ('%[2]s', 'b')", "%[1]s != '%[2]s'", "EXISTS %[1]s", "(%[1]s = '%[2]s' OR type = 'a')", "data.x = '%[2]s'"}).Draw(t, "form"), a, v)
-		}
-		return fmt.Sprintf(`{"sql":%q}`, strings.Join(clauses, rapid.SampledFrom([]string{" AND ", " OR ", " XOR "}).Draw(t, "join")))
+		return fmt.Sprintf(`{"sql":%q}`, drawExpression(t, depth))
 	case 4:
 		return `{"all":` + list() + `}`
 	case 5:
@@ -49,16 +72,15 @@ func drawFilter(t *rapid.T, depth int) string {
 }
 
 func drawRecord(t *rapid.T) *filter.Record {
-	value := rapid.SampledFrom([]string{"a", "ab", "abc", "abcd", "b", "ca"})
+	value := rapid.SampledFrom([]string{"a", "ab", "abc", "abcd", "ab_", "b", "ca", "5", "true"})
 	object := fmt.Sprintf(`{"specversion":"1.0","id":"1","source":%q,"type":%q`, value.Draw(t, "source"), value.Draw(t, "type"))
 	for _, name := range []string{"subject", "ext"} {
 		if rapid.Bool().Draw(t, "has "+name) {
 			object += fmt.Sprintf(`,%q:%q`, name, value.Draw(t, name))
 		}
 	}
-	if rapid.Bool().Draw(t, "has data") {
-		object += `,"data":{"x":"ab"}`
-	}
+	object += rapid.SampledFrom([]string{"", `,"n":5`, `,"n":0,"flag":true`, `,"flag":false`}).Draw(t, "typed")
+	object += rapid.SampledFrom([]string{"", `,"data":{"x":"ab"}`, `,"data":{"x":5,"l":["a","b"]}`, `,"data":{"l":[1,"ab"]}`, `,"datacontenttype":"text/plain","data":"a"`}).Draw(t, "data")
 	e, err := event.DecodeJSON([]byte(object + "}"))
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +96,8 @@ func TestIndexFindsWhatEachFilterFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x := filter.NewIndex[int]()
 		var filters []*filter.Filter
-		for range rapid.IntRange(1, 40).Draw(t, "filters") {
-			document := "[" + drawFilter(t, 2) + "]"
+		for range rapid.IntRange(20, 100).Draw(t, "filters") {
+			document := "[" + drawFilter(t, rapid.IntRange(0, 2).Draw(t, "depth")) + "]"
 			f, err := filter.ParseDocument([]byte(document))
 			if err != nil {
 				t.Fatalf("%s: %v", document, err)
@@ -113,6 +135,32 @@ func TestIndexFindsWhatEachFilterFinds(t *testing.T) {
 			t.Fatalf("%d different filters, want %d", x.Filters(), len(left))
 		}
 	})
+}
+
+// TestTombstonesAreFoundForWantOfData: they pass filters that have looked for data
+// before the attribute by which they would be found, and by both indexes are found.
+func TestTombstonesAreFoundForWantOfData(t *testing.T) {
+	r := newRecord(t, required(``))
+	looked := map[string]bool{}
+	filter.Lookups(r, func(term []byte) { looked[string(term)] = true })
+	for _, document := range []string{
+		`[{"sql":"data.x = 1 AND type = 'c'"}]`,
+		`[{"sql":"data.x = 1 AND type = 'c' OR type = 'd'"}]`,
+		`[{"any":[{"sql":"data.x = 1 AND type = 'c'"},{"exact":{"type":"d"}}]}]`,
+		`[{"sql":"data.x = 1"},{"sql":"type = 'c' AND data.x = 1"}]`,
+		`[{"not":{"sql":"data.x = 1 AND type = 'c'"}}]`,
+	} {
+		x, f := filter.NewIndex[int](), mustDocument(t, document)
+		x.Add(f, 1)
+		var m filter.Machine
+		if found := x.Match(&m, r.Event(), true, nil); len(found) != 1 {
+			t.Errorf("%s: it is not found", document)
+		}
+		terms := filter.Selection{Filter: f, Patterns: mustPatterns(t, ">")}.Terms()
+		if !slices.ContainsFunc(terms, func(term []byte) bool { return looked[string(term)] }) {
+			t.Errorf("%s: it is not found under %q", document, terms)
+		}
+	}
 }
 
 // fleet makes n different filters of which the first hot pass the event that is

@@ -46,6 +46,14 @@ func TestNarrowedFilters(t *testing.T) {
 			t.Errorf("%s: %s passes: %t", name, c.f.Canonical(), !c.passes)
 		}
 	}
+	// A tombstone of another source or type is not selected because a filter looks
+	// into data (Subscriptions API 3.2.4: source, types).
+	open := mustDocument(t, `[{"any":[{"sql":"data.s = 'open'"},{"sql":"data.s = 'new'"}]}]`)
+	for name, f := range map[string]*filter.Filter{"source": filter.Narrow(open, "/other", nil), "types": filter.Narrow(open, "", []string{"x", "y"})} {
+		if m := (filter.Machine{}); m.Selects(f, record.Event(), true) {
+			t.Errorf("a tombstone of another %s is selected", name)
+		}
+	}
 	if f := filter.Narrow(nil, "", nil); f != nil {
 		t.Errorf("nothing is asked for by %s", f.Canonical())
 	}

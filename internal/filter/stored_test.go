@@ -4,6 +4,7 @@ package filter_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,6 +63,36 @@ func TestStoredTermsFindWhatIsSelected(t *testing.T) {
 			t.Fatalf("%+v is selected by %v and not found under %q", r.Event(), s, s.Terms())
 		}
 	})
+}
+
+// TestStoredTermsFindWhatFiltersSelect is the same for filters of all kinds.
+func TestStoredTermsFindWhatFiltersSelect(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r, tombstone := drawRecord(t), rapid.Bool().Draw(t, "tombstone")
+		looked := map[string]bool{}
+		filter.Lookups(r, func(term []byte) { looked[string(term)] = true })
+		for range 30 {
+			s := drawSelection(t)
+			found := slices.ContainsFunc(s.Terms(), func(term []byte) bool { return looked[string(term)] })
+			var m filter.Machine
+			f := filter.Narrow(s.Filter, s.Source, s.Types)
+			if !found && m.Match(filter.On(s.Patterns, nil), r.Event()) && m.Selects(f, r.Event(), tombstone) {
+				t.Fatalf("%s selects an event that is not found under %q", f.Canonical(), s.Terms())
+			}
+		}
+	})
+}
+
+func drawSelection(t *rapid.T) (s filter.Selection) {
+	s.Filter = must(filter.ParseDocument([]byte("[" + drawFilter(t, rapid.IntRange(0, 2).Draw(t, "depth")) + "]")))
+	switch rapid.IntRange(0, 5).Draw(t, "narrowed") {
+	case 0:
+		s.Source = drawValue.Draw(t, "exact source")
+	case 1:
+		s.Types = []string{"a", drawValue.Draw(t, "a type")}
+	}
+	s.Patterns = mustPatterns(t, rapid.SampledFrom([]string{">", ">", "fleet.>", "fleet.tasks,b", "*"}).Draw(t, "topics"))
+	return s
 }
 
 func selects(s *filter.Selection, r *filter.Record, topic, source, typ string) bool {
