@@ -80,7 +80,8 @@ type Deny struct {
 	Below       *int64   `json:"below,omitempty"`        // it is a lower number
 }
 
-// ParseCatalogue reads a catalogue, with code policy_invalid if it cannot be used.
+// ParseCatalogue reads a catalogue, with code policy_invalid if it cannot be used. Whether
+// it may be put in force is for [WholeCatalogue] to say.
 func ParseCatalogue(text []byte) (*Catalogue, error) {
 	if len(text) > maxCatalogueBytes {
 		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue of verbs has more than %d bytes.", maxCatalogueBytes)

@@ -144,7 +144,7 @@ func (c *Config) brokerOptions(guard *egress.Guard, logger *slog.Logger) (broker
 	var verbs []byte
 	if c.TicketVerbs != "" {
 		if verbs, err = os.ReadFile(c.TicketVerbs); err == nil {
-			_, err = ticket.ParseCatalogue(verbs)
+			_, err = ticket.WholeCatalogue(verbs)
 		}
 		if err != nil {
 			return broker.Options{}, usagef("ticket_verbs: %w", err)

@@ -323,13 +323,17 @@ func (b *Broker) found() error {
 	if b.options.Found == nil || b.projector.Registry().Space != "" {
 		return nil
 	}
+	verbs, _, err := b.options.verbs()
+	if err != nil {
+		return err
+	}
 	space, administrator, err := b.options.Found()
 	if err != nil {
 		return err
 	}
 	now := b.clock.Millis()
 	return b.begin([]*eventlog.Proposal{{Kind: eventlog.KindTick, AdmittedMillis: now}, {Kind: eventlog.KindControl, AdmittedMillis: now, Control: eventlog.Control{
-		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(b.options.verbs()), Bus: b.bus.public()},
+		Op: eventlog.OpFound, Founding: &eventlog.Founding{Space: space, Administrator: ticket.EncodeKey(administrator), Verbs: string(verbs), Bus: b.bus.public()},
 	}}})
 }
 

@@ -79,7 +79,7 @@ func TestReadingATicketIsADelivery(t *testing.T) {
 // TestVerbsOfAnOperator are put in force in place of the built-in ones. What was changed
 // has a version of its own, or plans could not say which they were made with.
 func TestVerbsOfAnOperator(t *testing.T) {
-	const verbs = `{"version":"%s","targets_max":%d,"verbs":[{"verb":"oven.light","domains":["kitchen"],"tier":1,"params":{}}]}`
+	const verbs = `{"version":"%s","targets_max":%d,"verbs":[{"verb":"oven.light","domains":["kitchen"],"tier":1,"params":{},"deny":[]}]}`
 	fs := vfs.NewMem()
 	for _, c := range []struct {
 		text    string
@@ -87,6 +87,7 @@ func TestVerbsOfAnOperator(t *testing.T) {
 	}{
 		{"", false}, {fmt.Sprintf(verbs, "2.0.0", 10), false}, {fmt.Sprintf(verbs, "2.0.0", 10), false},
 		{fmt.Sprintf(verbs, "2.0.0", 11), true}, {fmt.Sprintf(verbs, "2.1.0", 11), false}, {"", false}, {"{", true},
+		{strings.Replace(fmt.Sprintf(verbs, "3.0.0", 10), `,"deny":[]`, "", 1), true}, // it does not say what is denied
 	} {
 		o := broker.Options{Dir: "data", FS: fs, Logger: slog.New(slog.DiscardHandler)}
 		founding(&o)

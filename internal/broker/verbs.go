@@ -10,19 +10,19 @@ import (
 )
 
 // verbs is the catalogue of verbs that is to be in force.
-func (o *Options) verbs() []byte {
-	if o.Verbs != nil {
-		return o.Verbs
+func (o *Options) verbs() (text []byte, c *ticket.Catalogue, err error) {
+	if text = o.Verbs; text == nil {
+		text = api.Verbs
 	}
-	return api.Verbs
+	c, err = ticket.WholeCatalogue(text)
+	return text, c, err
 }
 
 // activate proposes the catalogue of verbs that is to be in force, if another one is.
 // A plan says by version which catalogue it was made with, so an operator's that was
 // changed and has its version still is refused.
 func (b *Broker) activate() error {
-	text := b.options.verbs()
-	verbs, err := ticket.ParseCatalogue(text)
+	text, verbs, err := b.options.verbs()
 	if err != nil || b.options.KeepSettings || b.projector.Registry().Space == "" {
 		return err
 	}
