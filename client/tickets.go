@@ -69,9 +69,10 @@ func (c *Client) Tickets(ctx context.Context, q TicketQuery) (tickets []TicketSu
 // Ticket is a ticket as its reader may see it.
 type Ticket struct {
 	TicketSummary
+	MovedBy    string           `json:"moved_by"` // id of the message that moved it last
 	ResumeTo   string           `json:"resume_to,omitempty"`
-	Requesters []string         `json:"requesters"`
-	Plan       *TicketPlan      `json:"plan"` // in force
+	Requesters []string         `json:"requesters"` // in lower case; none of them approves
+	Plan       *TicketPlan      `json:"plan"`       // in force
 	Slices     []TicketSlice    `json:"slices"`
 	Approvals  []TicketApproval `json:"approvals"`
 	Breakers   []TicketBreaker  `json:"breakers"`
@@ -115,8 +116,10 @@ type TicketApproval struct {
 	Target    string        `json:"target,omitempty"`
 	Options   []string      `json:"options,omitempty"`
 	Approvers int           `json:"approvers_required"` // by the rules of the broker, whatever was asked for
+	Missing   int           `json:"missing"`            // how many more have to grant it; 0: it waits for nobody
 	Expires   time.Time     `json:"expires_at"`
 	Denied    string        `json:"denied_by,omitempty"`
+	Void      string        `json:"void_by,omitempty"` // id of the message since which nothing comes of it
 	Grants    []TicketGrant `json:"grants"`
 }
 
@@ -127,6 +130,7 @@ type TicketGrant struct {
 	Choice   string    `json:"choice,omitempty"`
 	Expires  time.Time `json:"expires_at"`
 	Bound    string    `json:"bound_by,omitempty"`
+	Counts   bool      `json:"counts"` // its time is not over, and its approver does not ask for the ticket
 }
 
 // TicketBreaker is an open breaker of a target.

@@ -230,7 +230,7 @@ func (o *Orchestrator) read(ctx context.Context, id string) (*Ticket, error) {
 		}
 		t.Messages = append(t.Messages, m)
 	}
-	t.Trace, t.Breakers, t.Verbs = now.Trace, now.Breakers, o.verbs
+	t.Trace, t.Requesters, t.MovedBy, t.Breakers, t.Verbs = now.Trace, now.Requesters, now.MovedBy, now.Breakers, o.verbs
 	o.tickets[id] = t
 	return t, nil
 }
@@ -289,10 +289,14 @@ func (o *Orchestrator) move(ctx context.Context, t *Ticket, m Move) bool {
 }
 
 // giveUp escalates a move that the broker refuses time and again: somebody has to
-// look at the ticket.
+// look at the ticket. As long as the ticket stands where it does, once is enough.
 func (o *Orchestrator) giveUp(ctx context.Context, t *Ticket, m Move, refusal error) {
+	name := "refused/" + m.Key + "/" + t.MovedBy
+	if t.Said(o.o.Name, ticket.TypeEscalation, t.Key(name)) {
+		return
+	}
 	last := t.Messages[len(t.Messages)-1]
-	d := t.draft(Move{Type: ticket.TypeEscalation, To: ticket.RoleGate, Cause: last.ID, Key: "refused/" + m.Key + "/" + last.ID, Payload: &Escalation{
+	d := t.draft(Move{Type: ticket.TypeEscalation, To: ticket.RoleGate, Cause: last.ID, Key: name, Payload: &Escalation{
 		ReasonCode: "move_refused", Severity: "critical", Refs: []string{last.ID}, ContextRef: last.ID,
 		Asks: []string{shortened(fmt.Sprintf("The broker refuses %s: %v", m.Type, refusal))},
 	}})

@@ -4,6 +4,7 @@ package ticketclient_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/tickettest"
+	"signalbox/ticket"
 )
 
 // TestOrchestratorPassesOverWhatItCannotRead: one message of a later version ends no
@@ -57,5 +59,57 @@ func TestOrchestratorPassesOverWhatItCannotRead(t *testing.T) {
 	}
 	if err := o.Run(t.Context()); err != nil || told != 1 || read != 1 {
 		t.Errorf("it was told of %d messages, and decided about %d: %v", told, read, err)
+	}
+}
+
+// TestRefusedMoveIsEscalatedOnce: whatever is said about the ticket meanwhile, a move that
+// the broker refuses again and again pages nobody twice.
+func TestRefusedMoveIsEscalatedOnce(t *testing.T) {
+	s := newSpace(t)
+	open := s.open("INC-1")
+	refusals := make(chan error, 100)
+	o, err := ticketclient.NewOrchestrator(s.c, ticketclient.OrchestratorOptions{
+		Name: "orch", Key: tickettest.Key("orch"),
+		Decide: func(*ticketclient.Ticket, time.Time) ([]ticketclient.Move, time.Time) {
+			return []ticketclient.Move{{Type: ticket.TypeState, To: ticket.RoleIntake, Cause: open.ID, Key: "state/1", Payload: &ticketclient.State{
+				From: ticket.StateOpen, To: ticket.StateClosed, ReasonCode: "done", Cause: []string{open.ID},
+			}}}, time.Time{}
+		},
+		OnMove: func(_ *ticketclient.Ticket, _ ticketclient.Move, err error) { refusals <- err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := tickettest.Run(t.Context(), func(ctx context.Context) { _ = o.Run(ctx) })
+	for range 9 {
+		s.send("net", ticketclient.Answer(&open, ticket.TypeEscalation, ticket.RoleOrchestrator, "", &ticketclient.Escalation{
+			ReasonCode: "still_here", Severity: "info", Refs: []string{open.ID}, ContextRef: open.ID, Asks: []string{"Look at it again."},
+		}))
+		select {
+		case err := <-refusals:
+			if err == nil {
+				t.Fatal("the move was taken")
+			}
+		case <-time.After(tickettest.Patience):
+			t.Fatal("the orchestrator does not look at the ticket")
+		}
+	}
+	stop()
+	said, err := s.c.With(client.WithToken(ticketclient.Tokens(s.c, "orch", tickettest.Key("orch")))).Ticket(t.Context(), "INC-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages := 0
+	for i := range said.Messages {
+		m, err := ticketclient.DecodeMessage(said.Messages[i].Message)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := m.Payload.(*ticketclient.Escalation); ok && e.ReasonCode == "move_refused" {
+			pages++
+		}
+	}
+	if pages != 1 {
+		t.Errorf("it was escalated %d times", pages)
 	}
 }

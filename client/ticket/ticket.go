@@ -18,6 +18,11 @@ type Ticket struct {
 	Trace    string
 	Messages []*Message
 
+	// Requesters have asked for the ticket, or amended it, in lower case. What they grant
+	// does not count.
+	Requesters []string
+	// MovedBy is the id of the message that moved the ticket last.
+	MovedBy string
 	// Breakers are those that are open of the ticket's targets. Other tickets open
 	// them, too, so they are not in its messages.
 	Breakers []client.TicketBreaker

@@ -32,17 +32,18 @@ func (d *decision) heard(q *question) (answer, []*ticketclient.Message, *ticketc
 	if no := d.denies[q.request.ID]; no != nil {
 		return answerNo, nil, no
 	}
-	grants, enough := d.live(q.request)
+	l := d.live(q.request)
 	switch {
-	case enough:
-		return answerYes, grants, grants[len(grants)-1]
-	case lapse != nil && q.times >= d.rule.Asks:
+	case l.enough:
+		return answerYes, l.grants, l.grants[len(l.grants)-1]
+	case lapse != nil && q.times >= d.askedAtMost():
 		return answerNo, nil, lapse
 	case lapse != nil:
 		return answerAsk, nil, lapse
-	case len(d.grants[q.request.ID]) > len(grants):
-		return answerAsk, nil, q.request // the grants have expired before anything was done by them
+	case l.lapsed:
+		return answerAsk, nil, q.request // before anything was done by them
 	}
+	d.waitFor(q.request, &l)
 	return answerNone, nil, nil
 }
 
@@ -76,34 +77,29 @@ func (d *decision) askReset(target string, opened time.Time, cause *ticketclient
 }
 
 // escalatedTo asks the gate what to do, and does it. It asks until it has an answer:
-// nothing else moves the ticket. If that takes too often, platform-ops is told.
+// nothing else moves the ticket. If that takes too often, platform-ops is told, once.
 func (d *decision) escalatedTo() {
 	q := d.asks[aboutEscalation]
-	cause := d.last
-	if q != nil {
-		for _, g := range d.grants[q.request.ID] {
-			d.chosen(g)
+	said, grants, cause := d.heard(q)
+	switch said {
+	case answerNone:
+		return
+	case answerYes:
+		d.chosen(grants)
+		return
+	case answerNo:
+		// A denial says that none of the options is right. They are asked about again when
+		// the time of the question is over, and not at once.
+		if due, err := q.request.Due(0); err == nil && due.After(d.now) && d.denies[q.request.ID] != nil {
+			d.wakeAt(due)
 			return
 		}
-		cause = d.lapses[q.request.ID]
-		if no := d.denies[q.request.ID]; no != nil {
-			// It says that none of the options is right. They are asked about again when the
-			// time of the question is over, and not at once.
-			if due, err := q.request.Due(0); err == nil && due.After(d.now) {
-				d.wake = due
-				return
-			}
-			cause = no
-		}
-		if cause == nil {
-			return
-		}
-		if asks := d.askedAtMost(); q.times >= asks {
-			d.say(ticket.TypeEscalation, ticket.RolePlatformOps, cause, fmt.Sprintf("unanswered/%d", d.asked), &ticketclient.Escalation{
-				ReasonCode: "gate_silent", Severity: "critical", Refs: []string{q.request.ID}, ContextRef: q.request.ID,
-				Asks: []string{fmt.Sprintf("The gate was asked %d times how the ticket goes on, and has not said. Find somebody who decides.", q.times)},
-			})
-		}
+	}
+	if q != nil && q.times >= d.askedAtMost() {
+		d.say(ticket.TypeEscalation, ticket.RolePlatformOps, cause, fmt.Sprintf("unanswered/%d", d.view.moves), &ticketclient.Escalation{
+			ReasonCode: "gate_silent", Severity: "critical", Refs: []string{q.request.ID}, ContextRef: q.request.ID,
+			Asks: []string{fmt.Sprintf("The gate was asked %d times how the ticket goes on, and has not said. Find somebody who decides.", q.times)},
+		})
 	}
 	request := &ticketclient.ApprovalRequest{
 		Kind: "escalation", Summary: d.why(), Risk: d.risk(), ApproversRequired: 1, Options: []string{"resume", "replan", "cancel", "close"},
@@ -124,16 +120,16 @@ func (d *decision) askedAtMost() int {
 }
 
 // chosen does what the gate has chosen.
-func (d *decision) chosen(grant *ticketclient.Message) {
-	switch grant.Payload.(*ticketclient.ApprovalGrant).Choice {
+func (d *decision) chosen(grants []*ticketclient.Message) {
+	switch grants[0].Payload.(*ticketclient.ApprovalGrant).Choice {
 	case "resume":
-		d.to(d.resumeTo, reasonResumed, grant)
+		d.to(d.resumeTo, reasonResumed, grants...)
 	case "replan":
-		d.to("PLANNING", reasonReplanned, grant)
+		d.to("PLANNING", reasonReplanned, grants...)
 	case "cancel":
-		d.to("CANCELLED", "cancelled", grant)
+		d.to("CANCELLED", "cancelled", grants...)
 	default:
-		d.to("CLOSED", "closed", grant)
+		d.to("CLOSED", "closed", grants...)
 	}
 }
 
@@ -155,7 +151,11 @@ func (d *decision) why() string {
 			}
 		}
 	}
-	return shortened(text + " To resume is to " + d.resumption() + "; to replan is to ask for another plan; to cancel or to close leaves everything as it is now.")
+	text += " To resume is to " + d.resumption()
+	if d.outdated() {
+		text += ", but nothing more of the plan is applied, for it was amended since or its time is over"
+	}
+	return shortened(text + "; to replan is to ask for another plan; to cancel or to close leaves everything as it is now.")
 }
 
 // resumption says what follows if the gate says to go on.

@@ -90,7 +90,7 @@ func (d *decision) awaited() bool {
 		return err == nil && due.After(d.now)
 	}
 	for _, q := range d.asks {
-		if d.denies[q.request.ID] == nil && open(q.request, 0) {
+		if d.undecided(q.request) {
 			return true
 		}
 	}
@@ -104,7 +104,7 @@ func (d *decision) awaited() bool {
 			}
 		}
 	}
-	return d.request != nil && d.undecided()
+	return d.request != nil && d.undecided(d.request)
 }
 
 // decision is the making of the next moves.

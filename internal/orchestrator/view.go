@@ -28,16 +28,18 @@ type view struct {
 	amended *ticketclient.Message // an amendment that nothing has answered
 	cancel  *ticketclient.Message
 
-	revision int
-	begun    int      // the last revision that something was asked for
-	slices   []*slice // of the revision, in the order of the rule
-	done     []string // slices of earlier revisions that have succeeded
+	unplanned bool // it was amended, and nothing was asked for since that considers it
+	revision  int
+	begun     int      // the last revision that something was asked for
+	slices    []*slice // of the revision, in the order of the rule
+	done      []string // slices of earlier revisions that have succeeded
 
 	request  *ticketclient.Message              // for approval of the plan
 	requests int                                // how many there were about the plan of the revision
 	asks     map[string]*question               // by what the gate is asked for, see [aboutEscalation]
 	asked    int                                // how many of these there were
 	grants   map[string][]*ticketclient.Message // by request
+	bound    map[string]bool                    // grants that an execute has named
 	denies   map[string]*ticketclient.Message
 	lapses   map[string]*ticketclient.Message // by request: the bus says that nobody answered it
 
@@ -78,7 +80,7 @@ type run struct {
 func look(p *Policy, me string, t *ticketclient.Ticket) *view {
 	v := &view{
 		t: t, me: me, asks: map[string]*question{}, grants: map[string][]*ticketclient.Message{},
-		denies: map[string]*ticketclient.Message{}, lapses: map[string]*ticketclient.Message{},
+		bound: map[string]bool{}, denies: map[string]*ticketclient.Message{}, lapses: map[string]*ticketclient.Message{},
 	}
 	for _, m := range t.Messages {
 		v.take(p, m)
@@ -93,6 +95,7 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 		v.opened(p, m, payload)
 	case *ticketclient.PlanRequest:
 		s := v.slice(payload.SliceID)
+		v.unplanned = v.unplanned && payload.Revision <= v.begun
 		s.request, s.rule.Domain, v.begun = m, m.To, max(v.begun, payload.Revision)
 		if v.state == "OPEN" {
 			v.move("PLANNING", m)
@@ -121,6 +124,9 @@ func (v *view) take(p *Policy, m *ticketclient.Message) {
 	case *ticketclient.Execute:
 		s := v.slice(payload.SliceID)
 		s.runs[payload.Mode], s.tries[payload.Mode] = &run{execute: m}, s.tries[payload.Mode]+1
+		for _, id := range payload.ApprovalIDs {
+			v.bound[id] = true
+		}
 		if v.state == "APPROVED" {
 			v.move("EXECUTING", m)
 		}
@@ -149,7 +155,7 @@ func (v *view) opened(p *Policy, m *ticketclient.Message, payload *ticketclient.
 		v.match(p)
 		v.move("OPEN", m)
 	case "amend":
-		v.content, v.amended = payload, m
+		v.content, v.amended, v.unplanned = payload, m, true
 	case "cancel":
 		v.cancel = m
 	}
@@ -228,11 +234,13 @@ func (v *view) asking(m *ticketclient.Message, payload *ticketclient.ApprovalReq
 // to platform-ops about that.
 func (v *view) escalated(m *ticketclient.Message, payload *ticketclient.Escalation) {
 	r := v.run(m.CausationID)
+	if m.From == ticket.RoleBus && payload.ReasonCode == reasonUnanswered {
+		v.lapses[m.CausationID] = m
+	}
 	switch {
 	case r != nil && m.From == ticket.RoleBus && payload.ReasonCode == reasonUndelivered:
 		r.dead = true
-	case m.From == ticket.RoleBus && payload.ReasonCode == reasonUnanswered && v.questioned(m.CausationID):
-		v.lapses[m.CausationID] = m
+	case v.lapses[m.CausationID] == m && v.questioned(m.CausationID):
 	case payload.Severity == "info", m.From == v.me && m.To == ticket.RolePlatformOps:
 	default:
 		v.stops = append(v.stops, m)
@@ -255,7 +263,10 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	if payload.To == "ESCALATED" {
 		v.resumeTo = payload.From
 		v.stops = nil // one decision is about all of them
+	}
+	if payload.To != payload.From && payload.To != "ESCALATED" { // what is not answered by now is not asked any more
 		delete(v.asks, aboutEscalation)
+		delete(v.asks, aboutPartial)
 	}
 	if payload.Breaker != nil {
 		delete(v.asks, aboutBreaker+payload.Breaker.Target) // if it opens again, it is another question
@@ -269,10 +280,9 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	}
 }
 
-// retry forgets the rollbacks that have failed, the verifications that came to
-// nothing, and what the gate did not want to accept: it wants them tried again.
+// retry forgets the rollbacks that have failed, and the verifications that came to
+// nothing: the gate wants them tried again.
 func (v *view) retry() {
-	delete(v.asks, aboutPartial)
 	for _, s := range v.slices {
 		if r := s.runs[ticketclient.ModeVerify]; r != nil && r.result == nil {
 			delete(s.runs, ticketclient.ModeVerify)
@@ -292,7 +302,6 @@ func (v *view) again(p *Policy) {
 	}
 	v.revision = v.begun + 1
 	v.request, v.amended, v.requests = nil, nil, 0
-	delete(v.asks, aboutPartial)
 	maps.DeleteFunc(v.asks, func(about string, _ *question) bool { return strings.HasPrefix(about, aboutBreaker) })
 	v.match(p)
 }

@@ -14,18 +14,26 @@ import (
 
 // approved has the plan carried out, in its window, or made anew if it is over.
 func (d *decision) approved() {
-	plan := d.plan()
-	grants, enough := d.granted()
-	switch {
+	l := d.granted()
+	switch start := d.plan().Window.Start; {
 	case d.amended != nil:
 		d.replan(d.amended)
-	case !plan.ValidUntil.After(d.now), plan.PolicyVersion != d.t.Verbs.Version, !enough:
+	case d.outdated(), !l.enough:
 		d.replan(d.last)
-	case plan.Window.Start.After(d.now):
-		d.wake = plan.Window.Start
+	case start.After(d.now):
+		d.wakeAt(start)
+		d.wakeAt(l.until)
 	default:
-		d.dispatch(grants)
+		d.dispatch(l.grants)
 	}
+}
+
+// outdated reports whether nothing more of the plan is applied, by the rules of the
+// broker: its time is over, another catalogue of verbs is in force than the one that it
+// was made with, or the ticket was amended since.
+func (d *decision) outdated() bool {
+	plan := d.plan()
+	return plan != nil && (!plan.ValidUntil.After(d.now) || plan.PolicyVersion != d.t.Verbs.Version || d.unplanned)
 }
 
 // dispatch has all slices applied that can be: those whose dependencies have
@@ -82,10 +90,11 @@ func scope(s *slice, plan *ticketclient.Plan) string {
 }
 
 // executing goes on with the slices, and says what has become of them when none is
-// under way. After the end of the window, or a cancellation, none is begun.
+// under way. After the end of the window, or a cancellation, none is begun, and none of
+// a plan that is outdated.
 func (d *decision) executing() {
 	ready := slices.ContainsFunc(d.slices, func(s *slice) bool { return s.runs[ticketclient.ModeApply] == nil && d.free(s) })
-	if ready && d.cancel == nil && d.plan().Window.End.After(d.now) {
+	if ready && d.cancel == nil && d.plan().Window.End.After(d.now) && !d.outdated() {
 		if grants, ok := d.entitled(); ok {
 			d.dispatch(grants)
 		}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package orchestrator_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	ticketclient "signalbox/client/ticket"
+	"signalbox/internal/orchestrator"
+	"signalbox/ticket"
+)
+
+// awaited is a ticket whose plan, of a tier, waits for approval until a time.
+func awaited(t *testing.T, tier int, expires time.Time) (s *told, request *ticketclient.Message) {
+	t.Helper()
+	s, _ = verified(t)
+	s.Messages = s.Messages[:4]
+	plan := s.Messages[3].Payload.(*ticketclient.Plan)
+	plan.Tier = tier
+	request = s.say("orch", ticket.TypeApprovalRequest, ticket.RoleGate, "m4", &ticketclient.ApprovalRequest{
+		Kind: "plan", PlanID: plan.PlanID, Revision: 1, Tier: &plan.Tier, ApproversRequired: 1, ExpiresAt: expires.UTC(),
+	})
+	return s, request
+}
+
+func (s *told) grants(from string, request *ticketclient.Message, choice string, expires time.Time) {
+	s.t.Helper()
+	s.say(from, ticket.TypeApprovalGrant, ticket.RoleOrchestrator, request.ID, &ticketclient.ApprovalGrant{
+		RequestID: request.ID, PlanHash: request.Payload.(*ticketclient.ApprovalRequest).PlanHash, Approver: from, Choice: choice, ExpiresAt: expires.UTC(), SingleUse: true,
+	})
+}
+
+// next is what a policy says next about a ticket: the types of its moves, with the state
+// or the kind that they are about.
+func next(t *testing.T, p *orchestrator.Policy, s *told, now time.Time) (moves string, wake time.Time) {
+	t.Helper()
+	all, wake := p.Decide("orch", &s.Ticket, now)
+	for _, m := range all {
+		switch payload := m.Payload.(type) {
+		case *ticketclient.State:
+			moves += m.Type + " " + payload.To + " "
+		case *ticketclient.ApprovalRequest:
+			moves += m.Type + " " + payload.Kind + " "
+		case *ticketclient.Escalation:
+			moves += m.Type + " " + payload.ReasonCode + " "
+		default:
+			moves += m.Type + " "
+		}
+	}
+	return moves, wake
+}
+
+// TestPlanIsApprovedByWhatTheBrokerCounts: grants of whoever has asked for the ticket, and
+// those that are over, are none; they are asked for again. Where nothing is to be done,
+// the ticket is looked at again when something of it is over.
+func TestPlanIsApprovedByWhatTheBrokerCounts(t *testing.T) {
+	now := time.Now()
+	hour := now.Add(time.Hour)
+	for _, c := range []struct {
+		name       string
+		tier       int
+		requesters []string
+		grants     func(*told, *ticketclient.Message)
+		want       string
+		wake       time.Time
+	}{
+		{"nobody has", 2, nil, func(*told, *ticketclient.Message) {}, "", hour},
+		{"one has", 2, nil, func(s *told, r *ticketclient.Message) { s.grants("alice", r, "", hour) }, "ticket.state APPROVED ", time.Time{}},
+		{"who asked has", 2, []string{"u1", "alice"}, func(s *told, r *ticketclient.Message) { s.grants("alice", r, "", hour) }, "approval.request plan ", time.Time{}},
+		{"who asked has, and another", 2, []string{"u1", "alice"}, func(s *told, r *ticketclient.Message) {
+			s.grants("alice", r, "", hour)
+			s.grants("bob", r, "", hour)
+		}, "ticket.state APPROVED ", time.Time{}},
+		{"it is over", 2, nil, func(s *told, r *ticketclient.Message) { s.grants("alice", r, "", now.Add(-time.Minute)) }, "approval.request plan ", time.Time{}},
+		{"one of two has", 3, nil, func(s *told, r *ticketclient.Message) { s.grants("alice", r, "", now.Add(time.Minute)) }, "", now.Add(time.Minute)},
+		{"one has twice", 3, nil, func(s *told, r *ticketclient.Message) {
+			s.grants("alice", r, "", now.Add(-time.Minute))
+			s.grants("alice", r, "", hour)
+		}, "", hour},
+		{"two have", 3, nil, func(s *told, r *ticketclient.Message) {
+			s.grants("alice", r, "", hour)
+			s.grants("bob", r, "", hour)
+		}, "ticket.state APPROVED ", time.Time{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, request := awaited(t, c.tier, hour)
+			s.Requesters = c.requesters
+			c.grants(s, request)
+			moves, wake := next(t, policy(t, oneSlice), s, now)
+			if moves != c.want || c.want == "" && !wake.Equal(c.wake.Truncate(time.Nanosecond)) {
+				t.Errorf("the next moves are %q, and it wakes at %s", moves, wake)
+			}
+		})
+	}
+}
+
+// TestExpiredRequestIsTheBussToSay: nothing is asked again before, and the gate is once it
+// has said to go on.
+func TestExpiredRequestIsTheBussToSay(t *testing.T) {
+	now := time.Now()
+	s, request := awaited(t, 2, now.Add(-time.Second))
+	p := policy(t, oneSlice)
+	if moves, _ := next(t, p, s, now); moves != "" {
+		t.Errorf("before the bus says so: %q", moves)
+	}
+	missed := s.say(ticket.RoleBus, ticket.TypeEscalation, ticket.RoleOrchestrator, request.ID, &ticketclient.Escalation{ReasonCode: "expires_at_missed"})
+	if moves, _ := next(t, p, s, now); moves != "ticket.state ESCALATED " {
+		t.Errorf("then: %q", moves)
+	}
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, missed.ID, &ticketclient.State{From: "AWAITING_APPROVAL", To: "ESCALATED", Cause: []string{missed.ID}})
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, "m8", &ticketclient.State{From: "ESCALATED", To: "AWAITING_APPROVAL", ReasonCode: "resumed", Cause: []string{"m8"}})
+	if moves, _ := next(t, p, s, now); moves != "approval.request plan " {
+		t.Errorf("after the gate has said to go on: %q", moves)
+	}
+}
+
+// TestEscalationIsDecidedByWhatTheBrokerCounts, as a plan is; platform-ops is told once
+// for each time that the ticket stands.
+func TestEscalationIsDecidedByWhatTheBrokerCounts(t *testing.T) {
+	now := time.Now()
+	hour := now.Add(time.Hour)
+	for name, c := range map[string]struct {
+		requesters []string
+		expires    time.Time
+		want       string
+	}{
+		"it counts":        {[]string{"u1"}, hour, "ticket.state AWAITING_APPROVAL "},
+		"who asked has":    {[]string{"alice"}, hour, "approval.request escalation "},
+		"the time is over": {nil, now.Add(-time.Minute), "approval.request escalation "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, question := escalatedFrom(t, hour)
+			s.Requesters = c.requesters
+			s.grants("alice", question, "resume", c.expires)
+			if moves, _ := next(t, policy(t, oneSlice), s, now); moves != c.want {
+				t.Errorf("the next moves are %q", moves)
+			}
+		})
+	}
+	s, question := escalatedFrom(t, hour)
+	p := policy(t, oneSlice)
+	told := 0
+	for range 7 { // as often as it is asked, nobody answers
+		s.say(ticket.RoleBus, ticket.TypeEscalation, ticket.RoleOrchestrator, question.ID, &ticketclient.Escalation{ReasonCode: "expires_at_missed"})
+		moves, _ := p.Decide("orch", &s.Ticket, now)
+		for _, m := range moves {
+			if s.Said("orch", m.Type, s.Key(m.Key)) {
+				continue
+			}
+			said := s.say("orch", m.Type, m.To, m.Cause, m.Payload)
+			said.IdempotencyKey = s.Key(m.Key)
+			if m.Type == ticket.TypeEscalation {
+				told++
+			} else {
+				question = said
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("platform-ops was told %d times", told)
+	}
+}
+
+// escalatedFrom is a ticket that was escalated while it waited for approval, and about
+// which the gate is asked.
+func escalatedFrom(t *testing.T, expires time.Time) (s *told, question *ticketclient.Message) {
+	t.Helper()
+	s, _ = awaited(t, 2, expires)
+	s.say("net", ticket.TypeEscalation, ticket.RoleOrchestrator, "m5", &ticketclient.Escalation{ReasonCode: "odd", Severity: "warning"})
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, "m6", &ticketclient.State{From: "AWAITING_APPROVAL", To: "ESCALATED", Cause: []string{"m6"}})
+	question = s.say("orch", ticket.TypeApprovalRequest, ticket.RoleGate, "m7", &ticketclient.ApprovalRequest{
+		Kind: "escalation", Options: []string{"resume", "close"}, ApproversRequired: 1, ExpiresAt: expires.UTC(),
+	})
+	return s, question
+}
+
+// TestAmendedPlanIsNotApplied: the broker takes no execute of it, so what is approved is
+// planned again, and what is under way comes to its end without the rest.
+func TestAmendedPlanIsNotApplied(t *testing.T) {
+	now := time.Now()
+	hour := now.Add(time.Hour)
+	amend := func(s *told) {
+		open := *s.Messages[0].Payload.(*ticketclient.Open)
+		open.Op = "amend"
+		m := s.say("desk", ticket.TypeOpen, ticket.RoleOrchestrator, "m1", &open)
+		s.say("orch", ticket.TypeEscalation, ticket.RoleGate, m.ID, &ticketclient.Escalation{ReasonCode: "amended", Severity: "info"})
+	}
+	s, request := awaited(t, 2, hour)
+	s.grants("alice", request, "", hour)
+	amend(s)
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, "m6", &ticketclient.State{From: "AWAITING_APPROVAL", To: "APPROVED", Cause: []string{"m6"}})
+	if moves, _ := next(t, policy(t, oneSlice), s, now); moves != "ticket.state PLANNING " {
+		t.Errorf("what is approved goes on with %q", moves)
+	}
+
+	two := fmt.Sprintf(`{"rules":[{"name":"web","source_ref":"desk:*","slices":[%s,%s]}]}`,
+		`{"id":"fw","domain":"network","objective":"x","targets":["fw/1"]}`, `{"id":"app","domain":"network","objective":"x","targets":["fw/2"],"depends_on":["fw"]}`)
+	s, _ = verified(t)
+	said := slices.Clone(s.Messages)
+	s.Messages = s.Messages[:3]
+	s.say("net", ticket.TypeProposal, "network", "m2", &ticketclient.Proposal{SliceID: "app", Revision: 1, Steps: said[2].Payload.(*ticketclient.Proposal).Steps})
+	plan := *said[3].Payload.(*ticketclient.Plan)
+	s.say("orch", ticket.TypePlan, "network", "m3", &plan)
+	second := plan
+	second.Slice.ID, second.DependsOn = "app", []string{"fw"}
+	s.say("orch", ticket.TypePlan, "network", "m4", &second)
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, "m5", &ticketclient.State{From: "PLANNED", To: "APPROVED"})
+	x := s.say("orch", ticket.TypeExecute, "network", "m7", said[5].Payload)
+	amend(s)
+	result := *said[6].Payload.(*ticketclient.Result)
+	result.ExecuteID = x.ID
+	s.say("net", ticket.TypeResult, ticket.RoleOrchestrator, x.ID, &result)
+	if moves, _ := next(t, policy(t, two), s, now); moves != "ticket.state PARTIAL " {
+		t.Errorf("what is under way goes on with %q", moves)
+	}
+}
