@@ -23,10 +23,11 @@ type Waiting struct {
 	// the one that it was made from, for what its agent said of the steps; nil where that
 	// cannot be read.
 	Plans, Proposals []*Message
-	// Granted are those who have said yes so far, and Needed is how many have to, by the
-	// rules of the broker: a request cannot ask for fewer.
+	// Granted are those who have said yes so far and count still, and Needed is how many
+	// have to, by the rules of the broker: a request cannot ask for fewer.
 	Granted []string
 	Needed  int
+	missing int
 	Expires time.Time
 	// Requesters have asked for the ticket. None of them approves it.
 	Requesters []string
@@ -37,8 +38,9 @@ type Waiting struct {
 	Fault error
 }
 
-// Missing is how many more have to say yes.
-func (w *Waiting) Missing() int { return max(0, w.Needed-len(w.Granted)) }
+// Missing is how many more have to say yes. Who has said yes to different options does
+// not agree.
+func (w *Waiting) Missing() int { return w.missing }
 
 // Ask returns the payload of the request.
 func (w *Waiting) Ask() *ApprovalRequest { return w.Request.Payload.(*ApprovalRequest) }
@@ -58,7 +60,7 @@ func NewGate(c *client.Client, name string, key ed25519.PrivateKey) *Gate {
 
 // Waiting returns what waits for a decision, the oldest first. The hashes are computed
 // again from the steps, and the signatures verified: nothing here is taken on trust
-// but how many have to approve, which the broker holds everybody to.
+// but how many have to approve and who counts, which the broker holds everybody to.
 func (g *Gate) Waiting(ctx context.Context) ([]*Waiting, error) {
 	registry, err := g.c.Space(ctx)
 	if err != nil {
@@ -123,32 +125,19 @@ func (g *Gate) waitingOf(ctx context.Context, id string) (map[string]*Waiting, e
 	for i := range t.Approvals {
 		a := &t.Approvals[i]
 		m := said[a.ID]
-		if m == nil || t.Terminal || !undecided(a, time.Now()) {
+		if m == nil || a.Missing == 0 {
 			continue
 		}
-		w := &Waiting{Request: m, Needed: a.Approvers, Requesters: t.Requesters, Breakers: t.Breakers}
+		w := &Waiting{Request: m, Needed: a.Approvers, missing: a.Missing, Requesters: t.Requesters, Breakers: t.Breakers}
 		for _, grant := range a.Grants {
-			w.Granted = append(w.Granted, grant.Approver)
+			if grant.Counts {
+				w.Granted = append(w.Granted, grant.Approver)
+			}
 		}
 		w.Fault = g.fill(ctx, w, plans, proposals)
 		waiting[a.ID] = w
 	}
 	return waiting, nil
-}
-
-// undecided reports whether a request can still be granted: as many as it needs have
-// to agree.
-func undecided(a *client.TicketApproval, now time.Time) bool {
-	if a.Denied != "" || !a.Expires.After(now) {
-		return false
-	}
-	agreed := map[string]int{}
-	for _, grant := range a.Grants {
-		if agreed[grant.Choice]++; agreed[grant.Choice] >= a.Approvers || grant.Bound != "" {
-			return false
-		}
-	}
-	return true
 }
 
 // fill adds the plan, and reports what is wrong with it.

@@ -82,6 +82,39 @@ func isCode(err error, code event.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
+// TestGateShowsAgainWhatAnAmendmentTakesBack: who asks for a ticket does not decide it, so
+// that what they granted before waits for others, and who has granted it still is listed.
+func TestGateShowsAgainWhatAnAmendmentTakesBack(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			p, err := proposed(ctx, r)
+			p.Tier = 3
+			return p, err
+		}
+	})
+	request := s.irreversible("INC-1")
+	alice, bob := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice")), ticketclient.NewGate(s.c, "bob", tickettest.Key("bob"))
+	for _, gate := range []*ticketclient.Gate{alice, bob} {
+		if _, err := gate.Approve(t.Context(), tickettest.Wait(t.Context(), t, gate), "", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if waiting, err := bob.Waiting(t.Context()); err != nil || len(waiting) > 0 {
+		t.Fatalf("after both have granted it there waits %v, %v", waiting, err)
+	}
+	s.send("desk", ticket.Draft{Header: ticket.Header{Type: ticket.TypeOpen, TicketID: "INC-1", TraceID: "trace-INC-1", To: "orchestrator"}, Payload: &ticketclient.Open{
+		Op: "amend", SourceRef: "desk:1", Title: "More of it", BodyRef: "desk:1", Requester: "Alice", Priority: 2,
+	}})
+	w := tickettest.Wait(t.Context(), t, alice)
+	if w.Request.ID != request || w.Missing() != 1 || !slices.Equal(w.Granted, []string{"bob"}) {
+		t.Errorf("after the amendment, what waits is %+v", w)
+	}
+	if _, err := alice.Approve(t.Context(), w, "", time.Now()); !isCode(err, event.CodeSelfApproval) {
+		t.Errorf("who has amended it approves it: %v", err)
+	}
+}
+
 // TestGateShowsNothingOfWhatIsOver: a request of a ticket that was cancelled waits for
 // nobody.
 func TestGateShowsNothingOfWhatIsOver(t *testing.T) {

@@ -116,6 +116,26 @@ func (a *app) ticketShowCommand() *cobra.Command {
 	}
 }
 
+// approvalText says where a request for approval has come to.
+func approvalText(p *client.TicketApproval) string {
+	granted := 0
+	for _, g := range p.Grants {
+		if g.Counts || g.Bound != "" {
+			granted++
+		}
+	}
+	text := fmt.Sprintf("%d of %d", granted, p.Approvers)
+	switch {
+	case p.Denied != "":
+		return "denied"
+	case p.Void != "":
+		return text + ", void"
+	case p.Missing > 0:
+		return fmt.Sprintf("%s, %d missing", text, p.Missing)
+	}
+	return text
+}
+
 func (a *app) writeTicket(t *client.Ticket) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	state := t.State
@@ -132,11 +152,7 @@ func (a *app) writeTicket(t *client.Ticket) error {
 	}
 	for i := range t.Approvals {
 		p := &t.Approvals[i]
-		what := fmt.Sprintf("%d of %d", len(p.Grants), p.Approvers)
-		if p.Denied != "" {
-			what = "denied"
-		}
-		fmt.Fprintf(w, "approval\t%s: %s, until %s\n", p.Kind, what, p.Expires.Format(time.DateTime))
+		fmt.Fprintf(w, "approval\t%s: %s, until %s\n", p.Kind, approvalText(p), p.Expires.Format(time.DateTime))
 	}
 	for _, b := range t.Breakers {
 		fmt.Fprintf(w, "breaker\t%s, open since %s\n", b.Target, b.Opened.Format(time.DateTime))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"signalbox/event"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 	"signalbox/ticket"
 )
@@ -71,8 +72,10 @@ type TicketApproval struct {
 	Target    string        `json:"target,omitempty"`
 	Options   []string      `json:"options,omitempty"`
 	Approvers int           `json:"approvers_required"`
+	Missing   int           `json:"missing"` // how many more have to grant it; 0: it waits for nobody
 	Expires   time.Time     `json:"expires_at"`
 	Denied    string        `json:"denied_by,omitempty"` // id of the approval.deny
+	Void      string        `json:"void_by,omitempty"`   // id of the message since which nothing comes of it
 	Grants    []TicketGrant `json:"grants"`
 }
 
@@ -84,6 +87,7 @@ type TicketGrant struct {
 	Choice   string    `json:"choice,omitempty"`
 	Expires  time.Time `json:"expires_at"`
 	Bound    string    `json:"bound_by,omitempty"` // id of the message that bound or used it
+	Counts   bool      `json:"counts"`             // as its time is not over, and its approver does not ask for the ticket
 }
 
 // TicketBreaker is an open breaker.
@@ -105,6 +109,7 @@ func (b *Broker) Ticket(id string) (TicketInfo, error) {
 		return TicketInfo{}, event.Errorf(event.CodeTicketUnknown, "There is no ticket %.128q.", id).With("ticket_id")
 	}
 	info := ticketInfo(id, &t)
+	info.Approvals = ticketApprovals(&t, b.clock.Millis())
 	for _, target := range t.Targets {
 		var row store.BreakerRow
 		if _, err := view.Message(store.MessageBreaker, target, &row); err != nil {
@@ -126,7 +131,7 @@ func ticketInfo(id string, t *store.TicketRow) TicketInfo {
 	info := TicketInfo{
 		ID: id, Trace: t.Trace, State: t.State, Terminal: ticket.Terminal(t.State), ResumeTo: t.ResumeTo, Open: t.Open, Opened: moment(t.OpenedMillis),
 		Moved: t.Moved, MovedAt: moment(t.MovedMillis), Requesters: append([]string{}, t.Requesters...), Revision: t.Revision,
-		Slices: []TicketSlice{}, Approvals: []TicketApproval{}, Breakers: []TicketBreaker{},
+		Slices: []TicketSlice{}, Breakers: []TicketBreaker{},
 		Amended: t.Amended, Cancelled: t.Cancelled, Missed: t.Missed,
 	}
 	if t.State == "" { // see store.TicketRow
@@ -139,17 +144,25 @@ func ticketInfo(id string, t *store.TicketRow) TicketInfo {
 	for i := range t.Slices {
 		info.Slices = append(info.Slices, ticketSlice(&t.Slices[i]))
 	}
-	for _, r := range t.Requests {
-		a := TicketApproval{
-			ID: r.ID, Kind: r.Kind, PlanHash: r.Hash, Target: r.Target, Options: r.Options, Approvers: r.Approvers, Expires: moment(r.ExpiresMillis), Denied: r.Denied,
-			Grants: []TicketGrant{},
-		}
-		for _, g := range r.Grants {
-			a.Grants = append(a.Grants, TicketGrant{g.ID, g.Approver, g.Choice, moment(g.ExpiresMillis), g.Bound})
-		}
-		info.Approvals = append(info.Approvals, a)
-	}
 	return info
+}
+
+// ticketApprovals are the requests of a ticket, with what counts of them at a time.
+func ticketApprovals(t *store.TicketRow, now int64) []TicketApproval {
+	all := []TicketApproval{}
+	for i := range t.Requests {
+		r := &t.Requests[i]
+		a := TicketApproval{
+			ID: r.ID, Kind: r.Kind, PlanHash: r.Hash, Target: r.Target, Options: r.Options, Approvers: r.Approvers, Missing: projector.Missing(t, r, now),
+			Expires: moment(r.ExpiresMillis), Denied: r.Denied, Void: r.Void, Grants: []TicketGrant{},
+		}
+		for k := range r.Grants {
+			g := &r.Grants[k]
+			a.Grants = append(a.Grants, TicketGrant{g.ID, g.Approver, g.Choice, moment(g.ExpiresMillis), g.Bound, projector.Counts(t, r, g, now)})
+		}
+		all = append(all, a)
+	}
+	return all
 }
 
 func ticketSlice(s *store.SliceRow) TicketSlice {

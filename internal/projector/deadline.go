@@ -25,12 +25,15 @@ type undelivered struct {
 }
 
 // keepDue stores what a message that was accepted has to be answered by, and settles
-// what it answers itself.
-func (p *Projector) keepDue(proposal *eventlog.Proposal, v store.Verdict) error {
+// what it answers itself, and what follows from the ticket's rules.
+func (p *Projector) keepDue(proposal *eventlog.Proposal, j *judged, v store.Verdict) error {
 	m, id := proposal.Message, proposal.Entries[0].ID
 	if m.From == ticket.RoleBus {
 		p.discharge(id)
 	} else if err := p.meet(m); err != nil { // what the bus says of a silence does not end it
+		return err
+	}
+	if err := p.settleDeadlines(j); err != nil {
 		return err
 	}
 	for _, d := range m.Deadlines {
@@ -45,13 +48,11 @@ func (p *Projector) keepDue(proposal *eventlog.Proposal, v store.Verdict) error 
 	return p.withhold(m, id, v.Position)
 }
 
-// meet closes the deadlines that a message meets: of those that it names.
+// meet closes the deadlines that a message meets: of those that it names. What meets
+// that of a request to the gate depends on what the ticket's rules make of all its
+// grants, see settleDeadlines.
 func (p *Projector) meet(m *eventlog.Message) error {
-	decided := ""
-	if m.Approval != nil {
-		decided = m.Approval.Request
-	}
-	for _, id := range []string{m.Cause, m.Execute, decided} {
+	for _, id := range []string{m.Cause, m.Execute} {
 		if id == "" || id == ticket.None {
 			continue
 		}
@@ -63,13 +64,8 @@ func (p *Projector) meet(m *eventlog.Message) error {
 			continue
 		}
 		kind, ok := ticket.TypeOf(answered.Type)
-		if !ok {
+		if !ok || answered.Type == ticket.TypeApprovalRequest && answered.To == ticket.RoleGate {
 			continue
-		}
-		if m.Type == ticket.TypeApprovalGrant && answered.Type == ticket.TypeApprovalRequest {
-			if ok, err := p.grantedWhole(m.Ticket, id); err != nil || !ok {
-				return err
-			}
 		}
 		for i := range kind.Deadlines {
 			if d := &kind.Deadlines[i]; d.MetBy(m.Type) {
@@ -77,6 +73,40 @@ func (p *Projector) meet(m *eventlog.Message) error {
 					return err
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// memberExpires is the deadline of a request for approval.
+const memberExpires = "expires_at"
+
+// settleDeadlines closes the deadlines of those messages to which, as a message has noted, no
+// answer is expected any more, and opens those of requests that wait again.
+func (p *Projector) settleDeadlines(j *judged) error {
+	for _, id := range j.settled {
+		var m store.MessageRow
+		if _, err := p.messageRow(store.MessageID, id, &m); err != nil {
+			return err
+		}
+		kind, _ := ticket.TypeOf(m.Type)
+		for i := range kind.Deadlines {
+			if err := p.met(joined(m.Ticket, id, kind.Deadlines[i].Member), j.m); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range j.again {
+		var m store.MessageRow
+		if _, err := p.messageRow(store.MessageID, r.ID, &m); err != nil {
+			return err
+		}
+		var open store.DeadlineRow
+		d := eventlog.Deadline{Member: memberExpires, Millis: r.ExpiresMillis}
+		if ok, err := p.messageRow(store.MessageDeadline, joined(m.Ticket, r.ID, d.Member), &open); err != nil {
+			return err
+		} else if !ok {
+			p.openDeadline(r.ID, &eventlog.Message{Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Trace: j.t.Trace}, m.Topic, m.Position, d)
 		}
 	}
 	return nil

@@ -78,7 +78,7 @@ func (p *Projector) message(proposal *eventlog.Proposal) (Result, error) {
 	}
 	p.concern(audit.KindEvent, proposal.Message.Ticket)
 	j.write()
-	return Result{Verdicts: []store.Verdict{verdict}}, p.keepMessage(proposal, verdict)
+	return Result{Verdicts: []store.Verdict{verdict}}, p.keepMessage(proposal, j, verdict)
 }
 
 // repeated settles whether a message is one that was here before. With an answer it
@@ -221,7 +221,7 @@ func notCorrelated(field, format string, args ...any) *event.Error {
 }
 
 // keepMessage stores what later messages are checked against.
-func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) error {
+func (p *Projector) keepMessage(proposal *eventlog.Proposal, j *judged, v store.Verdict) error {
 	m, e := proposal.Message, &proposal.Entries[0]
 	row := store.MessageRow{
 		Content: e.Content, Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Topic: proposal.Topic, Position: v.Position, HLC: uint64(v.HLC),
@@ -232,7 +232,7 @@ func (p *Projector) keepMessage(proposal *eventlog.Proposal, v store.Verdict) er
 	if m.Type == ticket.TypeOpen {
 		p.setMessageRow(store.MessageTrace, joined(m.Trace, m.Ticket), e.ID)
 	}
-	if err := p.keepDue(proposal, v); err != nil {
+	if err := p.keepDue(proposal, j, v); err != nil {
 		return err
 	}
 	p.setMessageRow(store.MessageNonce, joined(m.From, m.Nonce), e.ID)

@@ -29,6 +29,9 @@ type judged struct {
 	t    *store.TicketRow // as the message leaves it; nil: as it was
 	was  string           // its state before; "": there was no ticket
 	rows []judgedRow
+
+	settled []string            // messages of which no answer is expected any more
+	again   []*store.RequestRow // requests that wait for the gate, maybe again
 }
 
 type judgedRow struct {
@@ -178,6 +181,7 @@ func (j *judged) reopen() *event.Error {
 	if j.requestedBy(); len(t.Requesters) > requestersMax {
 		return j.illegal("payload/requester", "No more than 20 people and agents ask for one ticket.")
 	}
+	j.ungrant()
 	if j.m.Op == "amend" {
 		t.Amended = j.id
 		return nil
@@ -199,7 +203,12 @@ func (j *judged) move(to string) {
 		t.ResumeTo = ""
 	}
 	t.State, t.Moved, t.MovedMillis = to, j.id, j.now
+	j.void(func(r *store.RequestRow) bool { return !j.serves(r) })
 }
+
+// settle notes that no answer to a message is expected any more: it has one, or
+// nothing would follow from it.
+func (j *judged) settle(id string) { j.settled = append(j.settled, id) }
 
 // set is a row to be written with the message.
 func (j *judged) set(kind store.MessageKind, key string, row any) {

@@ -68,6 +68,7 @@ func (j *judged) breaker(causes []cause) (*event.Error, error) {
 	for _, by := range causes {
 		if j.mayChangeBreaker(by.id) {
 			j.use(by.id)
+			j.void(func(r *store.RequestRow) bool { return r.Kind == requestBreakerReset && r.Target == m.Target })
 			j.set(store.MessageBreaker, m.Target, store.BreakerRow{Message: j.id})
 			return nil, nil
 		}

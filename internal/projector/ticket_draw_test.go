@@ -210,7 +210,7 @@ func (d *player) fillWork(m *eventlog.Message, t *store.TicketRow, slice string)
 		}
 	case ticket.TypeApprovalGrant, ticket.TypeApprovalDeny:
 		m.From = one(d, "approver", "alice", "bob")
-		m.Approval = &eventlog.Approval{Request: m.Cause, Choice: one(d, "choice", "resume", "resume", "replan", "cancel", "close"), ExpiresMillis: d.now + int64(one(d, "expires", 1, 2))*hour}
+		m.Approval = &eventlog.Approval{Request: m.Cause, Choice: one(d, "choice", "resume", "resume", "replan", "cancel", "close"), ExpiresMillis: d.now + int64(one(d, "expires", 2, 4, 1))*hour/2}
 		if len(t.Requests) > 0 && !d.rarely("other request") {
 			r := t.Requests[len(t.Requests)-1]
 			m.Approval.Request, m.Approval.Hash = r.ID, r.Hash
@@ -311,4 +311,14 @@ func rowOf(r *rig, kind store.MessageKind, key string, into any) {
 	if _, err := view.Message(kind, key, into); err != nil {
 		r.t.Fatal(err)
 	}
+}
+
+// deadlinesOf are the messages of a ticket that have a deadline which is open.
+func deadlinesOf(r *rig, id string) (ids []string) {
+	view := r.store.View(func() {})
+	defer view.Close()
+	if err := view.Deadlines(id, func(id, _ string, _ *store.DeadlineRow) { ids = append(ids, id) }); err != nil {
+		r.t.Fatal(err)
+	}
+	return ids
 }

@@ -10,105 +10,6 @@ import (
 	"signalbox/ticket"
 )
 
-// Kinds of a request for approval.
-const (
-	requestPlan          = "plan"
-	requestAcceptPartial = "accept_partial"
-	requestBreakerReset  = "breaker_reset"
-	requestEscalation    = "escalation"
-)
-
-const (
-	// requestsMax bounds the requests in a ticket's row, without those that nothing
-	// can come of any more.
-	requestsMax = 20
-	// grantsMax bounds the grants of one request.
-	grantsMax = 10
-)
-
-// request takes a request for approval to the gate.
-func (j *judged) request() (*event.Error, error) {
-	t, a := j.t, j.m.Approval
-	if j.m.To != ticket.RoleGate {
-		return nil, nil // a domain agent asks the orchestrator to ask
-	}
-	r := store.RequestRow{ID: j.id, Kind: a.Kind, Hash: a.Hash, Target: a.Target, Options: a.Options, Approvers: a.Approvers, ExpiresMillis: a.ExpiresMillis}
-	if r.ExpiresMillis <= j.now {
-		return closed("payload/expires_at", "The request is past its expires_at."), nil
-	}
-	switch a.Kind {
-	case requestPlan, requestAcceptPartial:
-		if refused := j.inForce(a.Plan, a.Hash); refused != nil {
-			return refused, nil
-		}
-		if a.Revision != t.Revision || a.Tier != t.Plan.Tier {
-			return conflict("payload/tier", "The plan in force is of revision %d and tier %d.", t.Revision, t.Plan.Tier).Fact("tier", t.Plan.Tier), nil
-		}
-		needed, err := j.needed()
-		if err != nil {
-			return nil, err
-		}
-		if !j.frozen() || a.Kind == requestPlan && t.State == ticket.StatePlanned && needed == 0 {
-			return j.illegal("type", ruleOf(ticket.TypeApprovalRequest)), nil
-		}
-		r.Approvers = max(r.Approvers, needed)
-	case requestBreakerReset:
-		if open, err := j.breakerIsOpen(a.Target); err != nil || !open {
-			return j.illegal("payload/target", "The breaker of the target is not open."), err
-		}
-	}
-	if len(t.Requests) >= requestsMax {
-		t.Requests = slices.DeleteFunc(t.Requests, j.over)
-	}
-	if len(t.Requests) >= requestsMax {
-		return j.illegal("type", "A ticket has at most 20 requests for approval that are open or granted."), nil
-	}
-	t.Requests = append(t.Requests, r)
-	return nil, nil
-}
-
-// over reports whether nothing can come of a request any more. What a denied plan
-// comes to is that nothing else is granted.
-func (j *judged) over(r store.RequestRow) bool {
-	if r.Denied != "" {
-		return r.Kind != requestPlan
-	}
-	return r.ExpiresMillis <= j.now && len(j.live(&r)) == 0
-}
-
-func closed(field, format string, args ...any) *event.Error {
-	return event.Errorf(event.CodeApprovalClosed, format, args...).With(field)
-}
-
-// asked finds the request that a grant or a denial decides.
-func (j *judged) asked() (*store.RequestRow, *event.Error, error) {
-	a := j.m.Approval
-	row, refused, err := j.p.cited(j.m, "payload/request_id", a.Request)
-	if refused != nil || err != nil {
-		return nil, refused, err
-	}
-	i := slices.IndexFunc(j.t.Requests, func(r store.RequestRow) bool { return r.ID == a.Request })
-	switch {
-	case i < 0 && row.Type != ticket.TypeApprovalRequest:
-		return nil, notCorrelated("payload/request_id", "The message %s is no request for approval.", a.Request), nil
-	case i < 0:
-		return nil, closed("payload/request_id", "The request %s is not one of the plan in force.", a.Request), nil
-	}
-	r := &j.t.Requests[i]
-	used := slices.ContainsFunc(r.Grants, func(g store.GrantRow) bool { return g.Bound != "" })
-	switch {
-	case r.Denied != "":
-		return nil, closed("payload/request_id", "The request was denied by the message %s.", r.Denied), nil
-	case used:
-		return nil, closed("payload/request_id", "What was granted is used."), nil
-	case r.ExpiresMillis <= j.now:
-		return nil, closed("payload/request_id", "The request has expired."), nil
-	case a.Hash != r.Hash && (a.Hash != "" || j.m.Type == ticket.TypeApprovalGrant):
-		return nil, conflict("payload/plan_hash", "The request is for the plan_hash %q.", r.Hash), nil
-	}
-	return r, nil, nil
-}
-
 // grant takes what an approver grants. One agent counts once, and whoever asks for
 // the ticket not at all.
 func (j *judged) grant() (*event.Error, error) {
@@ -120,7 +21,7 @@ func (j *judged) grant() (*event.Error, error) {
 	switch {
 	case asksFor(j.t, j.m.From):
 		return event.Errorf(event.CodeSelfApproval, "The agent %q has asked for the ticket %q, and does not approve it.", j.m.From, j.m.Ticket).With("payload/approver"), nil
-	case slices.ContainsFunc(r.Grants, func(g store.GrantRow) bool { return g.Approver == j.m.From }):
+	case slices.ContainsFunc(r.Grants, func(g store.GrantRow) bool { return g.Approver == j.m.From && j.counts(&g) }):
 		return event.Errorf(event.CodeAlreadyAnswered, "The agent %q has granted this, and counts once.", j.m.From).With("payload/approver"), nil
 	case r.Kind == requestEscalation && !slices.Contains(r.Options, a.Choice):
 		return notCorrelated("payload/choice", "The choice %q is none of the options of the request.", a.Choice), nil
@@ -130,6 +31,9 @@ func (j *judged) grant() (*event.Error, error) {
 		return closed("payload/request_id", "The request has %d grants.", grantsMax), nil
 	}
 	r.Grants = append(r.Grants, store.GrantRow{ID: j.id, Approver: j.m.From, Choice: a.Choice, ExpiresMillis: a.ExpiresMillis})
+	if granted(j.t, r, r.ExpiresMillis-1) {
+		j.settle(r.ID)
+	}
 	return nil, nil
 }
 
@@ -138,6 +42,10 @@ func (j *judged) deny() (*event.Error, error) {
 	r, refused, err := j.asked()
 	if refused == nil && err == nil {
 		r.Denied = j.id
+		j.settle(r.ID)
+		if r.Kind == requestPlan { // it is the plan that was denied, however often it was asked about
+			j.void(func(r *store.RequestRow) bool { return r.Kind == requestPlan && !granted(j.t, r, j.now) })
+		}
 	}
 	return refused, err
 }
@@ -148,8 +56,16 @@ func asksFor(t *store.TicketRow, agent string) bool { return slices.Contains(t.R
 // counts reports whether a grant counts. It does not after its time, and, unless it was
 // bound before, not once its approver has asked for the ticket as well, by an amendment:
 // at the moment at which something follows from it, somebody else has decided.
-func (j *judged) counts(g *store.GrantRow) bool {
-	return g.ExpiresMillis > j.now && (g.Bound != "" || !asksFor(j.t, g.Approver))
+func (j *judged) counts(g *store.GrantRow) bool { return countsAt(j.t, g, j.now) }
+
+func countsAt(t *store.TicketRow, g *store.GrantRow, at int64) bool {
+	return g.ExpiresMillis > at && (g.Bound != "" || !asksFor(t, g.Approver))
+}
+
+// Counts is the rule for a grant as those who read a ticket are told it: none counts of
+// a request that was denied, or has come to nothing.
+func Counts(t *store.TicketRow, r *store.RequestRow, g *store.GrantRow, now int64) bool {
+	return r.Denied == "" && r.Void == "" && countsAt(t, g, now)
 }
 
 // live are the grants of a request that count.
@@ -193,7 +109,7 @@ func (j *judged) needed() (int, error) {
 // denied.
 func (j *judged) granted(id string) (bool, error) {
 	r, _ := j.granting(id)
-	if r == nil || r.Kind != requestPlan || slices.ContainsFunc(j.t.Requests, func(r store.RequestRow) bool { return r.Kind == requestPlan && r.Denied != "" }) {
+	if r == nil || r.Kind != requestPlan || r.Void != "" || j.planDenied() {
 		return false, nil
 	}
 	needed, err := j.needed()
@@ -208,7 +124,7 @@ func (j *judged) denied(id string) bool {
 // chose the same.
 func (j *judged) enough(id, kind string) (r *store.RequestRow, choice string, ok bool) {
 	r, g := j.granting(id)
-	if r == nil || r.Kind != kind || r.Denied != "" {
+	if r == nil || r.Kind != kind || r.Denied != "" || r.Void != "" {
 		return nil, "", false
 	}
 	agreed := 0
@@ -230,35 +146,13 @@ func (j *judged) chosen(id, choice string) bool {
 	return ok && have == choice
 }
 
-// grantedWhole reports whether a request for approval has as many grants as it needs
-// that choose the same: one of two is no answer.
-func (p *Projector) grantedWhole(of, request string) (bool, error) {
-	var t store.TicketRow
-	if _, err := p.messageRow(store.MessageTicket, of, &t); err != nil {
-		return false, err
-	}
-	i := slices.IndexFunc(t.Requests, func(r store.RequestRow) bool { return r.ID == request })
-	if i < 0 {
-		return false, nil
-	}
-	agreed := map[string]int{}
-	for _, g := range t.Requests[i].Grants {
-		if asksFor(&t, g.Approver) {
-			continue
-		}
-		if agreed[g.Choice]++; agreed[g.Choice] >= t.Requests[i].Approvers {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
 // use uses up the grants of a request.
 func (j *judged) use(id string) {
 	r, _ := j.granting(id)
 	for i := range r.Grants {
 		r.Grants[i].Bound = j.id
 	}
+	j.settle(r.ID)
 }
 
 // approved refuses an execute that does not name as many live grants of the plan as
@@ -277,11 +171,12 @@ func (j *judged) approved() (*event.Error, error) {
 		if r.Kind != requestPlan {
 			return boundTo(id, "a request of the kind "+r.Kind), nil
 		}
-		if r.Denied != "" || !j.counts(g) {
+		if r.Denied != "" || r.Void != "" || !j.counts(g) {
 			continue
 		}
 		if g.Bound == "" {
 			g.Bound = j.id
+			j.settle(r.ID)
 		}
 		needed = max(needed, r.Approvers)
 		if !slices.Contains(approvers, g.Approver) {

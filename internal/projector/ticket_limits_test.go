@@ -47,7 +47,16 @@ func TestRowOfATicketIsBounded(t *testing.T) {
 		return s
 	})
 	stood(t, r, ticket.StateEscalated)
-	request := func(int) said { return taken(0, ticket.TypeApprovalRequest, "escalation") }
+	request := func(n int) said {
+		if n > 0 { // the one before is granted, or this one would take its place
+			grant := taken(0, ticket.TypeApprovalGrant, "")
+			grant.Approval = &eventlog.Approval{Request: messageID(id), Choice: "resume", ExpiresMillis: epoch + hour}
+			if refused := say(grant); refused != nil {
+				t.Fatal(refused)
+			}
+		}
+		return taken(0, ticket.TypeApprovalRequest, "escalation")
+	}
 	full("requests", 20, event.CodeTicketMoveIllegal, request)
 	// What nothing can come of makes room.
 	r.do(tick(epoch + hour))

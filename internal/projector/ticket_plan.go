@@ -57,6 +57,7 @@ func (j *judged) propose() *event.Error {
 	}
 	s.State, s.Proposal, s.Hash, s.Steps, s.Rollback = ticket.SliceProposed, j.id, m.Hash, m.Steps, m.Rollback
 	s.Tier, s.ValidMillis, s.Policy = m.Tier, m.ValidMillis, j.m.Verbs
+	j.settle(s.Request) // whatever else the proposal answers, it is the one of its slice
 	for _, target := range m.Targets {
 		if len(t.Targets) > j.few() {
 			break
@@ -191,7 +192,7 @@ func (j *judged) stale() (bool, error) {
 		return false, err
 	}
 	return !slices.ContainsFunc(j.t.Requests, func(r store.RequestRow) bool {
-		return r.Kind == requestPlan && r.Denied == "" && len(j.live(&r)) >= max(needed, r.Approvers)
+		return r.Kind == requestPlan && r.Denied == "" && r.Void == "" && len(j.live(&r)) >= max(needed, r.Approvers)
 	}), nil
 }
 

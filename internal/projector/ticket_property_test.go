@@ -30,6 +30,7 @@ func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
 		for _, p := range drawTickets(t) {
 			if p.Message == nil {
 				r.apply([]*eventlog.Proposal{p})
+				w.waiting()
 				continue
 			}
 			before := ticketRow(r, p.Message.Ticket)
@@ -46,6 +47,7 @@ func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
 			w.transition(p.Message, &before, &after)
 			w.slices(&before, &after)
 			w.approval(p, &before, open)
+			w.waiting()
 		}
 		checkSound(t, r)
 	})
@@ -62,6 +64,37 @@ type witness struct {
 	requests map[string]*eventlog.Approval // accepted
 	denied   []string                      // requests
 	plans    map[string]string             // the plan that a grant was executed for
+}
+
+// waiting: a request of which the gate is told that it waits has a deadline, so that it is
+// granted, denied or escalated, and never forgotten; and nothing has one that nobody can
+// meet any more, so that it does not stop the ticket later.
+func (w *witness) waiting() {
+	w.Helper()
+	for _, id := range []string{"T1", "T2"} {
+		t, open := ticketRow(w.r, id), deadlinesOf(w.r, id)
+		if ticket.Terminal(t.State) {
+			continue // what is missed has no consequences
+		}
+		known := map[string]bool{}
+		for i := range t.Requests {
+			r := &t.Requests[i]
+			bound := slices.ContainsFunc(r.Grants, func(g store.GrantRow) bool { return g.Bound != "" })
+			known[r.ID] = r.Denied == "" && r.Void == "" && !bound
+			if n := projector.Missing(&t, r, w.r.projector.Space().LogMillis); n > 0 && !slices.Contains(open, r.ID) {
+				w.Fatalf("the request %s of %s waits for %d, and has no deadline", r.ID, t.State, n)
+			}
+		}
+		for _, s := range t.Slices {
+			known[s.Request] = s.Proposal == ""
+		}
+		for _, of := range open {
+			var m store.MessageRow
+			if rowOf(w.r, store.MessageID, of, &m); (m.Type == ticket.TypePlanRequest || m.Type == ticket.TypeApprovalRequest) && !known[of] {
+				w.Fatalf("the %s %s has a deadline in %s, and nobody can meet it", m.Type, of, t.State)
+			}
+		}
+	}
 }
 
 // open reports whether a breaker of a target of a ticket is open.
@@ -133,13 +166,14 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 			if g == nil || g.Ticket != m.Ticket || g.Approval.Hash != m.Executed.Hash {
 				w.Fatalf("the execute %s of %s names %s, which is no grant of it", id, m.Executed.Hash, named)
 			}
-			if was := w.plans[named]; was != "" && was != m.Executed.Hash {
+			was := w.plans[named]
+			if was != "" && was != m.Executed.Hash {
 				w.Fatalf("the grant %s counted for %s and counts for %s", named, was, m.Executed.Hash)
 			}
-			w.plans[named] = m.Executed.Hash
 			live := g.Approval.ExpiresMillis > w.r.projector.Space().LogMillis && !slices.Contains(w.denied, g.Approval.Request) && w.requests[g.Approval.Request].Kind == "plan"
-			if live && !slices.Contains(before.Requesters, g.From) {
+			if live && (was != "" || !slices.Contains(before.Requesters, g.From)) {
 				approvers[g.From] = true
+				w.plans[named] = m.Executed.Hash
 			}
 		}
 		if len(approvers) < needed {

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 	"signalbox/ticket"
 )
@@ -76,6 +77,8 @@ func (s *tale) run(t *testing.T, d *datadriven.TestData) string {
 		return s.restart()
 	case "ticket":
 		return s.show(s.ticketID())
+	case "waiting":
+		return s.waiting(s.ticketID())
 	case "breaker":
 		return s.showBreaker(s.text("target"))
 	case "catalogue":
@@ -210,6 +213,9 @@ func (s *tale) show(id string) string {
 		if r.Denied != "" {
 			line += ", denied"
 		}
+		if r.Void != "" {
+			line += ", void"
+		}
 		for _, g := range r.Grants {
 			line += ", " + g.Approver + " grants"
 			if g.Choice != "" {
@@ -226,6 +232,21 @@ func (s *tale) show(id string) string {
 		}
 	}
 	return line
+}
+
+// waiting prints what waits for the gate, and what has a deadline.
+func (s *tale) waiting(id string) string {
+	t := ticketRow(s.rig, id)
+	var lines []string
+	for i := range t.Requests {
+		if n := projector.Missing(&t, &t.Requests[i], s.projector.Space().LogMillis); n > 0 {
+			lines = append(lines, fmt.Sprintf("%s waits for %d", s.named(t.Requests[i].ID), n))
+		}
+	}
+	for _, d := range deadlinesOf(s.rig, id) {
+		lines = append(lines, s.named(d)+" is to be answered")
+	}
+	return orNothing(lines)
 }
 
 // owed prints what the bus has to say.

@@ -137,8 +137,19 @@ func (j *judged) replan(row *ticket.Move) {
 // revise begins a revision without slices.
 func (j *judged) revise(revision int) {
 	t := j.t
+	for i := range t.Slices {
+		if s := &t.Slices[i]; s.Proposal == "" {
+			j.settle(s.Request) // a proposal of that revision is not taken any more
+		}
+	}
 	t.Revision, t.Slices, t.Targets, t.Plan = revision, nil, nil, nil
-	t.Requests = slices.DeleteFunc(t.Requests, func(r store.RequestRow) bool { return r.Kind == requestPlan || r.Kind == requestAcceptPartial })
+	t.Requests = slices.DeleteFunc(t.Requests, func(r store.RequestRow) bool {
+		of := r.Kind == requestPlan || r.Kind == requestAcceptPartial
+		if of {
+			j.settle(r.ID)
+		}
+		return of
+	})
 }
 
 // guards are what has to hold besides the trigger, by their names in the table.
@@ -179,6 +190,6 @@ func (j *judged) overdue(id string) bool {
 			s.Execute == id && underWay(s.State) && s.CompleteMillis <= j.now ||
 			s.UndoExecute == id && underWay(s.Undo) && s.UndoCompleteMillis <= j.now
 	}) || slices.ContainsFunc(j.t.Requests, func(r store.RequestRow) bool {
-		return r.ID == id && r.Kind == requestPlan && r.ExpiresMillis <= j.now
+		return r.ID == id && r.Kind == requestPlan && r.ExpiresMillis <= j.now && stands(&r) && !granted(j.t, &r, j.now)
 	})
 }

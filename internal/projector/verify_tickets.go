@@ -47,7 +47,7 @@ func (v *verifier) ticket(m *store.MessageAt) error {
 	}
 	for i := range t.Requests {
 		r := &t.Requests[i]
-		named = append(named, r.ID, r.Denied)
+		named = append(named, r.ID, r.Denied, r.Void)
 		if r.Kind == requestPlan && (t.Plan == nil || t.Plan.Hash != r.Hash) {
 			fault("The request %s is for the plan %s, which is not in force.", r.ID, r.Hash)
 		}

@@ -78,7 +78,8 @@ type RequestRow struct {
 	Approvers     int        `json:"approvers"` // how many are needed
 	ExpiresMillis int64      `json:"expires_ms"`
 	Denied        string     `json:"denied,omitempty"` // id of the denial
-	Grants        []GrantRow `json:"grants,omitempty"` // each of another approver
+	Void          string     `json:"void,omitempty"`   // id of the message since which nothing comes of it, see projector
+	Grants        []GrantRow `json:"grants,omitempty"` // those that count each of another approver
 }
 
 // GrantRow is a grant. It is bound to the plan of its request, or used for what
