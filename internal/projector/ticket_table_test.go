@@ -28,7 +28,10 @@ func stood(t *testing.T, r *rig, state string) {
 	}
 	b := r.store.NewBatch()
 	defer b.Close()
+	was := ticketRow(r, "T1").State
+	b.DeleteMessage(store.MessageStanding, store.StandingKey(was, "T1"))
 	b.SetMessage(store.MessageTicket, "T1", value)
+	b.SetMessage(store.MessageStanding, store.StandingKey(state, "T1"), []byte(`"`+messageID(1)+`"`))
 	if err := r.store.Commit(b, func() {}); err != nil {
 		t.Fatal(err)
 	}
