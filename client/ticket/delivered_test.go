@@ -13,7 +13,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
@@ -142,6 +144,7 @@ func TestAskingAgainReadsWhatIsNew(t *testing.T) {
 	s := newSpace(t)
 	var mu sync.Mutex
 	var from []string // guarded by mu; where each question begins
+	var executed atomic.Bool
 	enough := make(chan struct{})
 	between := s.through(t, func(_ http.ResponseWriter, r *http.Request) bool {
 		if strings.HasPrefix(r.URL.Path, "/v1/tickets/") {
@@ -151,21 +154,16 @@ func TestAskingAgainReadsWhatIsNew(t *testing.T) {
 				close(enough)
 			}
 		}
-		if strings.HasSuffix(r.URL.Path, "/ack") {
-			mu.Lock()
-			begun := len(from) > 0
-			mu.Unlock()
-			if begun {
-				select {
-				case <-enough:
-				case <-r.Context().Done():
-				}
+		if executed.Load() && strings.HasSuffix(r.URL.Path, "/ack") {
+			select {
+			case <-enough:
+			case <-r.Context().Done():
 			}
 		}
 		return false
 	})
 	between.work(t.TempDir(), nil)
-	s.approve("INC-1")
+	s.approveBy("INC-1", func() time.Time { executed.Store(true); return time.Time{} })
 	s.saidOf("INC-1", "net", ticket.TypeResult)
 	mu.Lock()
 	defer mu.Unlock()
