@@ -95,6 +95,23 @@ func TestUnreachable(t *testing.T) {
 }
 
 // The caller's deadline wins over patience, and the message still says what was wrong.
+// TestTokenIsAskedForOnce: what the broker has said to whoever makes tokens is the answer
+// to the call, too, and not a reason to ask for another.
+func TestTokenIsAskedForOnce(t *testing.T) {
+	for _, refused := range []error{
+		&client.UnreachableError{URL: "http://here", Attempts: 3, Err: errors.New("it is away")}, event.Errorf(event.CodeTokenInvalid, "No."), event.Errorf(event.CodeOverloaded, "Later."),
+	} {
+		asked := 0
+		c := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request came without a token") }, client.WithToken(func(context.Context) (string, error) {
+			asked++
+			return "", refused
+		}))
+		if _, err := c.Topics(t.Context()); !errors.Is(err, refused) || err.Error() != refused.Error() || asked != 1 {
+			t.Errorf("after %d tokens: %v", asked, err)
+		}
+	}
+}
+
 func TestDeadlineEndsRetries(t *testing.T) {
 	t.Parallel() // its deadline leaves a busy machine time for the first attempt
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) { problem(w, event.CodeOverloaded, true, nil) },

@@ -61,6 +61,21 @@ type tokenError struct{ error }
 func (e *tokenError) Error() string { return "a token cannot be made: " + e.error.Error() }
 func (e *tokenError) Unwrap() error { return e.error }
 
+// tokenRefused returns what the broker has said, or that it has said nothing, to whoever makes tokens and asked it for
+// what they need: that was as patient as this call is, and what came of it is the answer to this call, too. It is nil
+// for every other error.
+func tokenRefused(err error) error {
+	t := (*tokenError)(nil)
+	if !errors.As(err, &t) {
+		return nil
+	}
+	u, e := (*UnreachableError)(nil), (*event.Error)(nil)
+	if errors.As(t.error, &u) || errors.As(t.error, &e) {
+		return t.error
+	}
+	return nil
+}
+
 func (c *Client) request(ctx context.Context, k call) (*http.Request, error) {
 	var body io.Reader
 	if k.body != nil {
@@ -102,6 +117,9 @@ func (c *Client) roundTrip(ctx context.Context, k call) (int, http.Header, []byt
 		status, header, body, err := c.once(ctx, k)
 		if err == nil {
 			return status, header, body, nil
+		}
+		if final := tokenRefused(err); final != nil {
+			return 0, nil, nil, final
 		}
 		again, after := retryable(err)
 		if ctx.Err() != nil {

@@ -216,7 +216,7 @@ var classes = [...]struct {
 		"Have the agent do it whose role it is; signalbox agent explain shows what each may send and read."}},
 	{CodeTicketUnknown, Class{404, exitCaller, false,
 		"The ticket does not exist",
-		"Check ticket_id; a ticket is opened by ticket.open."}},
+		"Check the name of the ticket; a message of type ticket.open opens one."}},
 	{CodeTicketExists, Class{409, exitCaller, false,
 		"The ticket was opened before",
 		"Use op amend, or another ticket_id."}},

@@ -13,8 +13,10 @@ import (
 )
 
 // Tokens returns what says to a broker which agent is calling, for
-// [client.WithToken]. For which space the tokens are is asked of the broker, once.
+// [client.WithToken]. For which space the tokens are is asked of the broker, once and
+// without a token: one that does not count must not be what keeps this from being said.
 func Tokens(c *client.Client, name string, key ed25519.PrivateKey) client.TokenSource {
+	c = c.With(client.WithToken(nil))
 	var mu sync.Mutex
 	var tokens *ticket.Tokens // guarded by mu
 	return func(ctx context.Context) (string, error) {

@@ -4,12 +4,15 @@ package ticketclient_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"signalbox/client"
+	ticketclient "signalbox/client/ticket"
+	"signalbox/event"
 	"signalbox/internal/tickettest"
 	"signalbox/ticket"
 )
@@ -45,5 +48,21 @@ func TestFollowerGoesOnWithFreshTokens(t *testing.T) {
 	}
 	if !slices.Equal(got, want) || made < 3 {
 		t.Errorf("with %d tokens it got %v, want %v", made, got, want)
+	}
+}
+
+// TestTokenThatDoesNotCountIsSaid: whoever has no right to a token, and asks by a client
+// that sends one, is refused as that, and not taken for somebody who cannot reach the broker.
+func TestTokenThatDoesNotCountIsSaid(t *testing.T) {
+	s := newSpace(t)
+	other := tickettest.Key("comp")
+	twice := s.c.With(client.WithToken(ticketclient.Tokens(s.c, "net", other)))
+	for _, c := range []*client.Client{s.c, twice} {
+		c = c.With(client.WithToken(ticketclient.Tokens(c, "net", other)))
+		_, err := c.Ticket(t.Context(), "INC-1")
+		unreachable := (*client.UnreachableError)(nil)
+		if e := (*event.Error)(nil); !errors.As(err, &e) || e.Code != event.CodeTokenInvalid || errors.As(err, &unreachable) {
+			t.Errorf("it was told %v", err)
+		}
 	}
 }
