@@ -183,7 +183,7 @@ func checkRoles(roles, domains []string) error {
 	apart := 0
 	for i, role := range roles {
 		if !isRole(role) || role == RoleBus || slices.Contains(roles[:i], role) {
-			return agentInvalid("roles", "%.40q is no role, or is given twice.", role)
+			return agentInvalid("roles", "%.40q is no role, or is given twice: there are intake, orchestrator, domain-agent, gate, platform-ops and auditor.", role)
 		}
 		if role == RoleOrchestrator || role == RoleDomainAgent || role == RoleGate {
 			apart++
@@ -197,7 +197,7 @@ func checkRoles(roles, domains []string) error {
 	}
 	for i, domain := range domains {
 		if !nameForm(domain) || isRole(domain) || slices.Contains(domains[:i], domain) {
-			return agentInvalid("domains", "%.40q is no name of a domain, or is given twice.", domain)
+			return agentInvalid("domains", "%.40q is no name of a domain, or is given twice: use up to 63 characters of a-z, 0-9, _ and -, and not the name of a role.", domain)
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"signalbox/client"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -236,6 +237,9 @@ func (a *app) changeAgent(ctx context.Context, op, agent string, f *agentFlags) 
 			Roles: f.roles, Domains: f.domains, Key: key, Reason: f.reason,
 		}
 		signed, err := change.Sign(administrator)
+		if refusedWith(err, event.CodeAgentInvalid) {
+			return usagef("%s", event.AsError(err).Message) // of what the flags say, before anybody was asked
+		}
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -154,7 +155,7 @@ func (n *narrator) refusal(who string, err error) {
 	}
 }
 
-func refusedWith(err error, code event.Code) bool {
+func refusedWith(err error, codes ...event.Code) bool {
 	e := (*event.Error)(nil)
-	return errors.As(err, &e) && e.Code == code
+	return errors.As(err, &e) && slices.Contains(codes, e.Code)
 }

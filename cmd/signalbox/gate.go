@@ -4,6 +4,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -226,7 +227,7 @@ func (a *app) approve(ctx context.Context, g *ticketclient.Gate, w *ticketclient
 	if err != nil {
 		return err
 	}
-	return a.decided(w, "approved", receipt.ID, max(0, w.Missing()-1))
+	return a.decided(w, "approved", cmp.Or(receipt.First, receipt.ID), max(0, w.Missing()-1))
 }
 
 // decided says what was done, and how many still have to agree.
@@ -269,7 +270,7 @@ func (a *app) gateDenyCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.decided(w, "denied", receipt.ID, 0)
+			return a.decided(w, "denied", cmp.Or(receipt.First, receipt.ID), 0)
 		},
 	}
 	cmd.Flags().StringVar(&code, "code", "denied", "the reason in a `word`, for programs")
@@ -312,7 +313,7 @@ func (a *app) goThrough(ctx context.Context) error {
 			}
 			receipt, denied := g.Deny(ctx, w, "denied", reason)
 			if err = denied; err == nil {
-				err = a.decided(w, "denied", receipt.ID, 0)
+				err = a.decided(w, "denied", cmp.Or(receipt.First, receipt.ID), 0)
 			}
 		}
 		if err != nil { // of this one; the others wait still

@@ -7,6 +7,7 @@ import (
 	"crypto/ed25519"
 	_ "embed"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/orchestrator"
+	"signalbox/ticket"
 )
 
 // examplePolicy is parsed by a test, and shown by --example.
@@ -89,10 +91,15 @@ func (a *app) orchestrate(ctx context.Context, path string, dry bool) error {
 	if err != nil {
 		return err
 	}
-	// It waits for a broker as long as it takes: nobody stands in front of it.
+	// It is more patient than a command that somebody stands in front of.
 	c, err := a.client(client.WithRetry(client.Retry{}))
 	if err != nil {
 		return err
+	}
+	if me, err := c.Agent(ctx, name); err != nil {
+		return err
+	} else if !slices.Contains(me.Roles, ticket.RoleOrchestrator) {
+		return usagef("--as %s: the roles of that agent are %s, and an orchestrator has the role orchestrator", name, listed(me.Roles))
 	}
 	say := func(line string) { fmt.Fprintln(a.err, "signalbox: "+oneLine(line)) }
 	decides := &fitting{policy: policy, name: name, say: say}

@@ -35,6 +35,13 @@ func (f *openFlags) register(cmd *cobra.Command) {
 	fl.IntVar(&f.priority, "priority", 3, "1, the highest, to 5")
 }
 
+func (f *openFlags) check() error {
+	if f.priority < 1 || f.priority > 5 {
+		return usagef("--priority %d is none of 1, the highest, to 5", f.priority)
+	}
+	return nil
+}
+
 // intakeExample registers the intake that the examples speak as.
 func intakeExample(name string) string {
 	return "  signalbox agent keygen " + name + ".key\n" +
@@ -54,6 +61,9 @@ func (a *app) ticketOpenCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.source == "" || f.title == "" {
 				return usagef("say with --source-ref where the ticket comes from, and with --title what it is about")
+			}
+			if err := f.check(); err != nil {
+				return err
 			}
 			return a.sayOpen(cmd.Context(), "open", args[0], named("trace-", strings.ToLower(args[0])), named("open/", args[0]), &f)
 		},
@@ -76,6 +86,9 @@ func (a *app) ticketAmendCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.source == "" || f.title == "" {
 				return usagef("say with --source-ref and --title what the ticket is now")
+			}
+			if err := f.check(); err != nil {
+				return err
 			}
 			return a.sayAgain(cmd.Context(), "amend", args[0], &f)
 		},
@@ -163,6 +176,9 @@ func (a *app) sayOpen(ctx context.Context, op, id, trace, key string, f *openFla
 			Op: op, SourceRef: f.source, Title: f.title, BodyRef: cmp.Or(f.body, f.source), Requester: cmp.Or(f.requester, name), Priority: f.priority,
 		},
 	})
+	if op == "open" && refusedWith(err, event.CodeIdempotencyConflict, event.CodeTicketExists) {
+		return exitError{exitUsage, "the ticket " + id + " was opened before, and something else was said of it; signalbox ticket show says what, and signalbox ticket amend says what it is about instead"}
+	}
 	if err != nil {
 		return inOpenFlags(err)
 	}
@@ -193,6 +209,6 @@ func (a *app) saidOpen(r *client.MessageReceipt, op string, text bool) error {
 	if !text {
 		return writeJSON(a.out, r)
 	}
-	_, err := fmt.Fprintf(a.out, "%s of %s: %s, as the message %s at %s\n", op, r.TicketID, r.Outcome, r.ID, r.Cursor)
+	_, err := fmt.Fprintf(a.out, "%s of %s: %s, as the message %s at %s\n", op, r.TicketID, r.Outcome, cmp.Or(r.First, r.ID), r.Cursor)
 	return err
 }

@@ -55,7 +55,7 @@ func ticketRig(t *testing.T) (as func(agent string, args ...string) (string, str
 			t.Fatal(err)
 		}
 		var out, failed bytes.Buffer
-		code := run(t.Context(), append(args, "--url", url, "--as", agent, "--agent-key", key), stdio{in: strings.NewReader(""), out: &out, err: io.MultiWriter(&failed)})
+		code := run(t.Context(), append([]string{"--url", url, "--as", agent, "--agent-key", key}, args...), stdio{in: strings.NewReader(""), out: &out, err: io.MultiWriter(&failed)})
 		return out.String(), failed.String(), code
 	}
 }
@@ -118,7 +118,9 @@ func TestErrorsNameWhatWasTyped(t *testing.T) {
 		{"ticket cancel bad/id", `"bad/id" is the name of no ticket`},
 		{"ticket show bad/id", `"bad/id" is the name of no ticket`},
 		{"ticket follow bad/id", `"bad/id" is the name of no ticket`},
-		{open + "--priority 9", "--priority"},
+		{open + "--priority 9", "--priority 9 is none of 1"},
+		{"ticket open INC-1 --source-ref desk:1 --title Other", "signalbox ticket amend"},
+		{"ticket list --state PLANING", `state="PLANING" is none of`},
 		{open + "--requester " + strings.Repeat("r", 5000), "--requester"},
 		{open + "--body-ref " + strings.Repeat("b", 5000), "--body-ref"},
 		{"ticket open INC-2 --source-ref desk:2 --title " + strings.Repeat("t", 600), "--title"},
@@ -126,6 +128,7 @@ func TestErrorsNameWhatWasTyped(t *testing.T) {
 		{"agent add x --role gate", "--key"},
 		{"agent rotate x", "--key"},
 		{"agent set x", "--role"},
+		{"orchestrator --policy orchestrator.yaml --dry-run", "has the role orchestrator"},
 	} {
 		_, failed, code := as("desk", strings.Fields(c.args)...)
 		if code != exitUsage || !strings.Contains(failed, c.want) || strings.Contains(failed, "trace_id") || strings.Contains(failed, "payload") {
@@ -133,10 +136,21 @@ func TestErrorsNameWhatWasTyped(t *testing.T) {
 		}
 	}
 	long := strings.Repeat("L", 128)
+	var id string
 	for _, want := range []string{"accepted", "duplicate"} {
 		out, failed, code := as("desk", "ticket", "open", long, "--source-ref", "desk:3", "--title", "Slow", "--format", "text")
-		if code != 0 || !strings.Contains(out, want) {
+		if code != 0 || !strings.Contains(out, want) || !strings.Contains(out, id) {
 			t.Errorf("the longest name of a ticket exited with %d: %s%s", code, out, failed)
+		}
+		id = out[strings.Index(out, "msg_"):][:len("msg_")+26]
+	}
+	other := filepath.Join(t.TempDir(), "other.key")
+	if err := os.WriteFile(other, ticket.EncodePrivateKey(tickettest.Key("eve")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range []string{"ticket open INC-3 --source-ref desk:3 --title Slow", "ticket show INC-1", "gate list"} {
+		if _, failed, code := as("desk", append(strings.Fields(args), "--agent-key", other)...); code != 2 || !strings.Contains(failed, "not signed with the key in use") || strings.Contains(failed, "no answer") {
+			t.Errorf("%s with the key of another agent exited with %d: %s", args, code, failed)
 		}
 	}
 }

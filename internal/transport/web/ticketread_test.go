@@ -197,6 +197,9 @@ func TestTicketsAreListedInParts(t *testing.T) {
 			t.Errorf("%q lists %v, want %s", query, ids, want)
 		}
 	}
+	for _, unknown := range []string{"FOO", "open", "OPEN,,PLANNING", ""} {
+		d.get("/v1/tickets?state="+unknown, as("orch")...).refused(t, 400, "parameter_invalid")
+	}
 	if _, next := list("orch", "?limit=2"); next != "INC-1" {
 		t.Errorf("the list goes on after %q", next)
 	}

@@ -5,11 +5,13 @@ package web
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
+	"signalbox/ticket"
 )
 
 // ticketsDocument is a list of tickets as the API shows it.
@@ -27,6 +29,11 @@ func (s *Server) listTickets(w http.ResponseWriter, r *http.Request, q url.Value
 	query := broker.TicketQuery{As: principalOf(r), Domain: q.Get("domain"), Agent: q.Get("agent"), After: q.Get("after"), Limit: limit}
 	if q.Has("state") {
 		query.States = strings.Split(q.Get("state"), ",")
+		for _, state := range query.States {
+			if known := stateNames(); !slices.Contains(known, state) {
+				return event.Errorf(event.CodeParameterInvalid, "state=%.40q is none of the states of a ticket: %s.", state, strings.Join(known, ", ")).With("state")
+			}
+		}
 	}
 	if q.Has("updated") {
 		if query.Updated, err = time.Parse(time.RFC3339, q.Get("updated")); err != nil {
@@ -41,6 +48,13 @@ func (s *Server) listTickets(w http.ResponseWriter, r *http.Request, q url.Value
 		linkNext(w, r, "after", next)
 	}
 	return s.json(w, http.StatusOK, ticketsDocument{list, next})
+}
+
+func stateNames() (names []string) {
+	for _, s := range ticket.States() {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // linkNext leads to the rest of a list, which goes on after one of its members.
