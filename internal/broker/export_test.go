@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"signalbox/internal/eventlog"
+	"signalbox/internal/filter"
 	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
@@ -137,4 +138,25 @@ func Merged(lists [][]int, each func(row int) (more bool)) (read int, err error)
 	}
 	err = merged(func(a, b int) int { return a - b }, parts, func(row int) (bool, error) { return each(row), nil })
 	return read, err
+}
+
+// CompiledFilters are the filters that are kept compiled, and the bounds of them.
+type CompiledFilters = compiled
+
+const (
+	CompiledMax   = compiledMax
+	CompiledBytes = compiledBytes
+)
+
+// Get is get.
+func (c *compiled) Get(key string, compile func() (*filter.Filter, error)) (*filter.Filter, error) {
+	return c.get(key, compile)
+}
+
+// Kept is how many filters there are, and of how many bytes they are made.
+func (c *compiled) Kept() (filters, bytes int) {
+	for key := range c.filters {
+		bytes += len(key)
+	}
+	return len(c.filters), bytes
 }

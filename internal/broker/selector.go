@@ -33,14 +33,19 @@ func (b *Broker) filtered(d *event.Subscription) (*filter.Filter, error) {
 	return b.filters.get(string(d.Filters), func() (*filter.Filter, error) { return filter.ParseDocument(d.Filters) })
 }
 
-// compiledMax bounds the filters that are kept compiled. Subscriptions that select
-// the same share one.
-const compiledMax = 4096
+// compiledMax bounds the filters that are kept compiled, and compiledBytes what
+// they are made of, for a filter takes up to some hundred times as much when it is
+// compiled. Subscriptions that select the same share one.
+const (
+	compiledMax   = 4096
+	compiledBytes = 1 << 20
+)
 
 // compiled keeps filters that were used lately.
 type compiled struct {
 	mu      sync.Mutex
 	filters map[string]*filter.Filter // by what they are made of; guarded by mu
+	bytes   int                       // of the keys; guarded by mu
 }
 
 // get compiles a filter, or returns the one that was for the same key.
@@ -57,8 +62,11 @@ func (c *compiled) get(key string, compile func() (*filter.Filter, error)) (*fil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.filters == nil || len(c.filters) >= compiledMax {
-		c.filters = map[string]*filter.Filter{}
+	if kept := c.filters[key]; kept != nil { // it was compiled meanwhile
+		return kept, nil
+	}
+	if c.bytes += len(key); c.filters == nil || len(c.filters) >= compiledMax || c.bytes > compiledBytes {
+		c.filters, c.bytes = map[string]*filter.Filter{}, len(key)
 	}
 	c.filters[key] = f
 	return f, nil
