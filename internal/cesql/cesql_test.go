@@ -260,6 +260,9 @@ func TestLike(t *testing.T) {
 		{`TRUE LIKE 't%'`, "true"},
 		{`long LIKE '%a%a%a%a%a%a%a%a%a%a%a%b'`, "false"},
 		{`long LIKE '%a_a%a_a%'`, "true"},
+		{`CONCAT(long, 'b') LIKE '%` + long[:70] + `b%'`, "true"}, // the beginning occurs many times
+		{`CONCAT(long, 'b') LIKE '%` + long[:70] + `b%b'`, "false"},
+		{`CONCAT('x', long) LIKE '%` + long[:70] + `%` + long[:70] + `b%'`, "false"},
 		{`'xαxβγx' LIKE '%β_%γ%'`, "false"},
 		{`'xαxβδγx' LIKE '%γ_%' AND 'xαxβδγx' LIKE '%_γ%' AND 'xαxβδγx' LIKE '%β_γ_%'`, "true"},
 		{`'xζηx' LIKE '%ζ_%' AND 'xζηx' LIKE '%_ζ_%' AND 'xζηx' NOT LIKE '%η_ζ%'`, "true"},

@@ -18,7 +18,7 @@ func FuzzExpression(f *testing.F) {
 	for _, text := range []string{
 		`type = 'system.alert' AND data.severity >= 4`, `EXISTS data.a[*].b OR NOT subject LIKE '%a_b\%c%'`, `a IN (1, 'x', TRUE) XOR -n % 3 = 1`,
 		`CONCAT_WS('-', SUBSTRING(source, -3, 2), UPPER(type)) != "a\"b"`, `data.'x y'[0] < 1.5e3`, `data[*] NOT IN (data.a, -0.5)`,
-		`'a' = `, `1+1`, `NOT`, `a = 'it''s'`, `((((a))))`, `- -2147483648`,
+		`data."a\'b\"c" IN (1, 'x', 2.5) AND s LIKE '%ä_日%'`, `'a' = `, `1+1`, `NOT`, `a = 'it''s'`, `((((a))))`, `- -2147483648`,
 	} {
 		f.Add(text, `{"a":[{"b":1.50},"\u00e4"],"severity":5,"x y":[1e2]}`)
 		f.Add(text, `[-1,"x",{"a":nul`)

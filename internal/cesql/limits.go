@@ -42,7 +42,7 @@ const (
 	MaxAnys = 32
 
 	// MaxAnyList is the greatest number of values after IN with [*] on its left,
-	// which are compared with every element.
+	// among which every element is looked for.
 	MaxAnyList = 32
 
 	// MaxPathSteps is the greatest number of names and indexes in a path.

@@ -65,6 +65,26 @@ func TestStoredTermsFindWhatIsSelected(t *testing.T) {
 	})
 }
 
+// TestStoredTermsOfAnyLength: what is cut from a text for a term and for looking up
+// is the same where the text ends there, too.
+func TestStoredTermsOfAnyLength(t *testing.T) {
+	for n := 1; n <= 150; n++ {
+		text := strings.Repeat("x", n)
+		for _, dialect := range []string{"exact", "prefix"} {
+			s := filter.Selection{Filter: mustDocument(t, fmt.Sprintf(`[{%q:{"type":%q}}]`, dialect, text)), Patterns: mustPatterns(t, ">")}
+			for _, typ := range []string{text, text + "y"} {
+				var r filter.Record
+				r.Fill(filter.Delivered{Topic: "a"}, fmt.Appendf(nil, `"specversion":"1.0","id":"1","source":"/s","type":%q}`, typ))
+				found := false
+				filter.Lookups(&r, func(term []byte) { found = found || string(term) == string(s.Terms()[0]) })
+				if want := typ == text || dialect == "prefix"; found != want {
+					t.Errorf("%s of %d bytes, an event of %d: found %t", dialect, n, len(typ), found)
+				}
+			}
+		}
+	}
+}
+
 // TestStoredTermsFindWhatFiltersSelect is the same for filters of all kinds.
 func TestStoredTermsFindWhatFiltersSelect(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
