@@ -103,3 +103,49 @@ func cpuTime(b *testing.B) time.Duration {
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
+
+// BenchmarkSweep looks for webhooks of whom none is concerned, as a start does, and asks
+// one of them, which is what it did before for each.
+func BenchmarkSweep(b *testing.B) {
+	const webhooks, events = 5000, 100_000
+	x := newBox(b, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	subscribed := make([]string, webhooks)
+	for i := range subscribed {
+		subscribed[i] = x.subscribe("bench", func(d *event.Subscription) {
+			d.Protocol, d.Sink, d.Config.Kind = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook
+			d.Filters = fmt.Appendf(nil, `[{"exact":{"subject":"nobody-%d"}}]`, i)
+		})
+	}
+	var id atomic.Int64
+	for range events / 1000 {
+		x.mustSend("bench", benchEvents(b, 1000, &id)...)
+	}
+	for {
+		if queued, _ := x.WebhooksDue(); queued == 0 {
+			break
+		}
+		if _, err := x.NextWebhook(context.Background()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("events", func(b *testing.B) {
+		before := cpuTime(b)
+		for range b.N {
+			x.SweepWebhooks(events + 1)
+		}
+		b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N)/events, "cpu-ns/event")
+		if queued, _ := x.WebhooksDue(); queued != 0 {
+			b.Errorf("%d are asked", queued)
+		}
+	})
+	b.Run("asking", func(b *testing.B) {
+		before := cpuTime(b)
+		for i := range b.N {
+			if handed, _, err := x.HandOutWebhook(context.Background(), subscribed[i%webhooks], 4); err != nil || len(handed) > 0 {
+				b.Fatal(handed, err)
+			}
+		}
+		b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"container/heap"
 	"context"
 	"hash/fnv"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,13 +30,6 @@ const (
 	// sketchBits is the size of the sketch of terms, half a MiB. With 100,000
 	// webhooks one look-up in 400 goes to the store for nothing.
 	sketchBits = 1 << 22
-	// sweepEvery is how often webhooks are looked for that are far behind the head,
-	// whether anything concerned them or not: their place holds back retention.
-	sweepEvery = 5 * time.Minute
-	// sweepSoon is after what time a sweep begins that is needed.
-	sweepSoon = time.Second
-	// sweepPage is how many webhooks a sweep finds at a time.
-	sweepPage = 1024
 )
 
 // due knows which webhooks have something to deliver. A webhook that is idle is
@@ -48,7 +42,7 @@ type due struct {
 	turn    bool                  // it is that of a crowd; guarded by mu
 	later   alarms                // one for each webhook; guarded by mu
 	at      map[uint32]*alarm     // those of later; guarded by mu
-	missed  bool                  // something did not fit, so a sweep is needed; guarded by mu
+	missed  uint64                // webhooks were not told of what is behind this position, so a sweep is needed; guarded by mu
 	offered [][]projector.Applied // guarded by mu
 	events  int                   // in offered; guarded by mu
 	bytes   int                   // of these; guarded by mu
@@ -94,8 +88,11 @@ func (a *alarms) Pop() (x any) {
 	return x
 }
 
+// nothingMissed is behind every position.
+const nothingMissed = math.MaxUint64
+
 func newDue() *due {
-	return &due{queued: map[uint32]queueing{}, at: map[uint32]*alarm{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
+	return &due{missed: nothingMissed, queued: map[uint32]queueing{}, at: map[uint32]*alarm{}, wake: make(chan struct{}, 1), match: make(chan struct{}, 1)}
 }
 
 func token(c chan struct{}) {
@@ -135,7 +132,7 @@ func (d *due) push(number uint32, where queueing) {
 		return
 	}
 	if len(d.queue)+len(d.crowd) >= dueMax {
-		d.missed = true
+		d.missed = 0
 		return
 	}
 	d.queued[number] = where
@@ -175,7 +172,7 @@ func (d *due) addLater(number uint32, at int64) {
 	a := d.at[number]
 	switch {
 	case a == nil && len(d.later) >= 2*dueMax:
-		d.missed = true
+		d.missed = 0
 	case a == nil:
 		a = &alarm{at: at, number: number}
 		d.at[number] = a
@@ -224,7 +221,7 @@ func (d *due) offer(events []projector.Applied) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.events+len(events) > offeredMax || d.bytes+bytes > offeredBytes {
-		d.missed = true
+		d.missed = min(d.missed, max(events[0].Position, 1)-1)
 		return
 	}
 	d.events, d.bytes = d.events+len(events), d.bytes+bytes
@@ -295,7 +292,16 @@ func (b *Broker) matchLoop() {
 func (d *due) miss() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.missed = true
+	d.missed = 0
+}
+
+// takeMissed returns behind which position webhooks were not told of events, and
+// forgets it.
+func (d *due) takeMissed() (behind uint64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	behind, d.missed = d.missed, nothingMissed
+	return behind
 }
 
 // hookMatcher finds the webhooks that events concern.
@@ -335,75 +341,6 @@ func (m *hookMatcher) match(e *projector.Applied) (err error) {
 func (m *hookMatcher) reset() {
 	m.record.Reset()
 	m.crowded = nil
-}
-
-// sweepLoop finds the webhooks that events did not find: at the start, when
-// something did not fit in memory, and now and then those that are far behind.
-func (b *Broker) sweepLoop() {
-	b.sweep(0)
-	soon := time.NewTicker(sweepSoon)
-	defer soon.Stop()
-	last := time.Now()
-	for {
-		select {
-		case <-b.stop:
-			return
-		case <-soon.C:
-		}
-		b.due.mu.Lock()
-		missed := b.due.missed
-		b.due.missed = false
-		b.due.mu.Unlock()
-		switch {
-		case missed:
-			b.sweep(0)
-		case time.Since(last) >= sweepEvery:
-			b.sweep(movedMin)
-			last = time.Now()
-		}
-	}
-}
-
-// sweep queues the webhooks that have events to be delivered again, or are at
-// least so many positions behind the head. It takes them a page at a time and
-// waits while there are enough to do. Whoever an event finds meanwhile does not wait
-// for them.
-func (b *Broker) sweep(behind uint64) {
-	after, more := uint32(0), true
-	for more {
-		if !b.pause(func() bool { queued, _ := b.due.figures(); return queued > sweepPage }) {
-			return
-		}
-		head := b.dispatch.Head().Position
-		more = false
-		var found []uint32
-		err := b.store.WebhookStates(after, func(number uint32, s store.SubscriptionState) bool {
-			after = number
-			if !s.Paused && !s.Disabled && (s.Outstanding > 0 || s.Cursor+behind < head) {
-				found = append(found, number)
-			}
-			more = len(found) == sweepPage
-			return !more
-		})
-		b.due.addAll(found, inCrowd)
-		if err != nil {
-			b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
-			b.due.miss()
-			return
-		}
-	}
-}
-
-// pause waits while something is so, and reports whether the broker goes on.
-func (b *Broker) pause(while func() bool) bool {
-	for while() {
-		select {
-		case <-b.stop:
-			return false
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-	return true
 }
 
 // NextWebhook waits for a webhook that has something to deliver, or may have, and

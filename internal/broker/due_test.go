@@ -131,6 +131,28 @@ func TestDueIsBounded(t *testing.T) {
 	}
 }
 
+// TestASweepBeginsWithWhatWasLost: with the first event that did not fit, or with all if it
+// was webhooks that did not.
+func TestASweepBeginsWithWhatWasLost(t *testing.T) {
+	d := broker.NewDue()
+	d.Note([]byte("a"))
+	lost := func(position uint64) {
+		d.Offer([]projector.Applied{{Topic: "a", Position: position, Members: make([]byte, 33<<20)}})
+	}
+	lost(8)
+	lost(9)
+	if got := d.MissedBehind(); got != 7 || d.Missed() {
+		t.Errorf("behind %d is looked", got)
+	}
+	lost(10)
+	for n := range uint32(65_537) {
+		d.Add(n)
+	}
+	if got := d.MissedBehind(); got != 0 {
+		t.Errorf("behind %d is looked for lost webhooks", got)
+	}
+}
+
 // hook makes a webhook for a topic, from its oldest event on.
 func (x *box) hook(topic string) string {
 	x.t.Helper()
@@ -238,4 +260,69 @@ func TestSweepFindsWhatWasMissed(t *testing.T) {
 			t.Errorf("%s: found %v", how, found)
 		}
 	}
+}
+
+// TestASweepAsksThoseWhomEventsConcern: of many webhooks behind the head those whose terms
+// hold for something that they have not come to, and no others.
+func TestASweepAsksThoseWhomEventsConcern(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	var ids []string
+	for i := range 30 { // the numbers of webhooks begin with 1
+		ids = append(ids, x.subscribe("t.>", func(d *event.Subscription) {
+			d.Protocol, d.Sink, d.Config.Kind = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook
+			d.Filters = fmt.Appendf(nil, `[{"exact":{"source":"/%d"}}]`, i+1)
+		}))
+	}
+	send := func(topic string, from ...int) {
+		var events []*event.Event
+		for _, n := range from {
+			events = append(events, x.draft("", "key", map[string]any{"source": fmt.Sprint("/", n)}))
+		}
+		x.mustSend(topic, events...)
+	}
+	asked := func(when string, want ...uint32) {
+		t.Helper()
+		var found []uint32
+		within(t, 20*time.Second, "the sweep", func() bool {
+			found = append(found, x.woken()...)
+			return !slices.ContainsFunc(want, func(n uint32) bool { return !slices.Contains(found, n) })
+		})
+		found = append(found, x.woken()...)
+		if slices.Sort(found); !slices.Equal(slices.Compact(found), want) {
+			t.Errorf("%s %v are asked, want %v", when, found, want)
+		}
+	}
+	x.put("t.state", func(p *event.Policy) { p.CleanupPolicy = event.CleanupCompact })
+	send("t.a", 2, 3, 99)
+	send("t.state", 4)
+	send("t.b", 2)
+	for range 2 { // it gets both of its events
+		handed, _, err := x.HandOutWebhook(t.Context(), ids[1], 1)
+		if err != nil || len(handed) != 1 {
+			t.Fatal(handed, err)
+		}
+		if err := x.SettleWebhook(t.Context(), ids[1], "https://sink.example/", []broker.WebhookVerdict{{Token: handed[0].Token, Delivered: true}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	x.woken()
+	x.restart()
+	asked("after a start", 3, 4)
+	send("t.a", 10)
+	asked("after an event", 10)
+
+	// Those that are very far behind are asked, whatever there is for them.
+	send("t.a", slices.Repeat([]int{99}, 600)...)
+	for i, id := range ids {
+		if i != 5 && i != 6 {
+			if _, err := x.SeekSubscription(t.Context(), anonymous(), id, "now"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	send("t.a", 99, 12)
+	x.woken()
+	x.SweepWebhooks(500)
+	asked("far behind", 6, 7, 12)
 }

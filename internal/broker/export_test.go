@@ -72,8 +72,11 @@ func (d Due) Figures() (queued, later int)            { return d.figures() }
 func (d Due) Missed() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.missed
+	return d.missed != nothingMissed
 }
+
+// MissedBehind is the position from behind which webhooks have to be looked for.
+func (d Due) MissedBehind() uint64 { return d.takeMissed() }
 
 // Taken counts the events that wait to be matched, and takes them.
 func (d Due) Taken() (n int) {
@@ -85,6 +88,12 @@ func (d Due) Taken() (n int) {
 
 // MissWebhooks has the broker look for its webhooks as after something did not fit.
 func (b *Broker) MissWebhooks() { b.due.miss() }
+
+// SweepWebhooks looks for them once, as a start does, at so many positions.
+func (b *Broker) SweepWebhooks(most uint64) { b.sweep(0, most) }
+
+// WebhooksDue counts those that are queued.
+func (b *Broker) WebhooksDue() (queued, later int) { return b.due.figures() }
 
 // DryRunWithin is DryRun with another limit of time.
 func (b *Broker) DryRunWithin(ctx context.Context, run DryRun, most time.Duration) (DryRunReport, error) {
