@@ -20,8 +20,8 @@ type Search[T comparable] struct {
 	failed    []*entry[T]
 }
 
-// lookAtOnce is after how many filters a search looks at the time. One filter may
-// take as long as a few hundred others.
+// lookAtOnce is after how many filters a search looks at the time, and after each
+// that looks into data, which may take as long as many thousands that do not.
 const lookAtOnce = 8
 
 // Begin begins to search for the filters that an event passes. The event must stay
@@ -64,10 +64,10 @@ func (x *Index[T]) collect(s *Search[T], entries []*entry[T]) {
 // It always evaluates some.
 func (s *Search[T]) Run(m *Machine, until time.Time) (done bool) {
 	for n := 1; s.next < len(s.entries); n++ {
-		if n%lookAtOnce == 0 && !time.Now().Before(until) {
+		s.try(m)
+		if (n%lookAtOnce == 0 || m.TouchedData()) && s.next < len(s.entries) && !time.Now().Before(until) {
 			return false
 		}
-		s.try(m)
 	}
 	return true
 }
