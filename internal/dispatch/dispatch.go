@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"signalbox/event"
 	"signalbox/internal/metrics"
@@ -50,9 +51,10 @@ type Dispatch struct {
 
 	tickets event.Pattern // all topics of ticket messages
 
-	sorters [sorterCount]sorter
-	crowd   int // crowdMax
-	readers readers
+	sorters    [sorterCount]sorter
+	crowd      int           // crowdMax
+	evaluating time.Duration // evaluatingTime
+	readers    readers
 }
 
 // view is a topic as readers see it. A deleted topic's view is replaced, so a
@@ -102,7 +104,7 @@ func New(o Options) *Dispatch {
 	for n := range d.sorters {
 		d.sorters[n].open(d, n)
 	}
-	d.crowd, d.tickets = o.Crowd, projector.TicketTopics()
+	d.crowd, d.evaluating, d.tickets = o.Crowd, evaluatingTime, projector.TicketTopics()
 	for i := range o.Topics {
 		d.update(&o.Topics[i])
 	}

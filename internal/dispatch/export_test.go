@@ -64,6 +64,9 @@ func (d *Dispatch) Sort() {
 	}
 }
 
+// HurryWindows gives windows no time to evaluate filters.
+func (d *Dispatch) HurryWindows() { d.evaluating = -1 }
+
 // SortFor matches events for so long, as one step of a sorter does, and returns up
 // to which position events are matched then.
 func (d *Dispatch) SortFor(crowd bool, most time.Duration) uint64 {

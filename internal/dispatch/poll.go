@@ -253,24 +253,25 @@ func (r *Reader) pollStore(limit Limit) (Window, error) {
 	}
 	var v *evaluator
 	if r.sieve != nil {
-		v = evaluators.Get().(*evaluator)
+		v = d.evaluator()
 		defer v.release()
 	}
 	r.arena = arenas.Get().(*[]byte)
 	arena := (*r.arena)[:0]
 	scanned, bytes := 0, 0
+	more := func() bool { return scanned < scannedMax && !v.late() }
 	end, done, err := r.merge.step(snapshot, topics, r.cursor, head, limit.Events, func(t *store.Topic, position uint64, row *store.EventRow) bool {
 		scanned++
 		if row.LogMillis < r.since || (!r.spec.Expired && row.ExpiryMillis != 0 && row.ExpiryMillis <= now) {
-			return scanned < scannedMax
+			return more()
 		}
 		e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 		if r.sieve != nil && !r.passes(v, &e) {
-			return scanned < scannedMax
+			return more()
 		}
 		arena = r.keep(arena, &e)
 		bytes += len(row.Members)
-		return len(r.out) < limit.Events && bytes < limit.Bytes && scanned < scannedMax
+		return len(r.out) < limit.Events && bytes < limit.Bytes && more()
 	})
 	*r.arena = arena
 	if err != nil {

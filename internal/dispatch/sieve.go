@@ -7,6 +7,7 @@ import (
 	"sort"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"signalbox/internal/filter"
 	"signalbox/internal/projector"
@@ -142,13 +143,37 @@ func (sv *sieve) changes() <-chan struct{} {
 // the lock for each that it passes over.
 const candidatesMin = 512
 
+// evaluatingTime bounds how long one window evaluates its reader's filter. One
+// evaluation may cost a million times as much as another, and until a window ends
+// a snapshot is held, and whoever waits for it cannot leave.
+const evaluatingTime = 100 * time.Millisecond
+
 // evaluator is the memory of evaluations. Only a reader that is polling has one.
 type evaluator struct {
 	machine filter.Machine
 	record  filter.Record
+	looked  int       // events of this window
+	until   time.Time // when it ends
 }
 
 var evaluators = sync.Pool{New: func() any { return new(evaluator) }}
+
+// evaluator returns one for a window that begins.
+func (d *Dispatch) evaluator() *evaluator {
+	v := evaluators.Get().(*evaluator)
+	v.looked, v.until = 0, time.Now().Add(d.evaluating)
+	return v
+}
+
+// late reports whether the window has to end; without a filter it never is. The
+// time is looked at after what may have taken some.
+func (v *evaluator) late() bool {
+	if v == nil {
+		return false
+	}
+	v.looked++
+	return (v.looked%16 == 0 || v.machine.TouchedData()) && time.Now().After(v.until)
+}
 
 func (v *evaluator) release() {
 	v.record.Reset() // or it would hold on to the event
@@ -196,18 +221,18 @@ func sieveHeld(f *filter.Filter, events []*held) []*held {
 }
 
 // choose keeps, of the candidates that a window has up to end, those that pass,
-// as far as the limit allows, and returns where the window then ends.
+// as far as limit and time allow, and returns where the window then ends.
 func (r *Reader) choose(limit Limit, end uint64) uint64 {
-	v := evaluators.Get().(*evaluator)
+	v := r.d.evaluator()
 	defer v.release()
 	all, bytes := r.items, 0
 	r.items = r.items[:0]
 	for n, i := range all {
-		if !r.passes(v, &i.Applied) {
-			continue
+		if r.passes(v, &i.Applied) {
+			r.items = append(r.items, i)
+			bytes += len(i.Members)
 		}
-		r.items = append(r.items, i)
-		if bytes += len(i.Members); len(r.items) >= limit.Events || bytes >= limit.Bytes {
+		if len(r.items) >= limit.Events || bytes >= limit.Bytes || v.late() {
 			if n+1 < len(all) {
 				end = i.Position
 			}

@@ -70,6 +70,31 @@ func TestFilteredReadersGetWhatPasses(t *testing.T) {
 	})
 }
 
+// TestWindowsEndWhereFiltersTakeTheirTime: a window whose time is up ends where it
+// is, with the tail as with the store, and the next one goes on there.
+func TestWindowsEndWhereFiltersTakeTheirTime(t *testing.T) {
+	everyway(t, func(t *testing.T, r *rig, settle func()) {
+		for i := 1; i <= 50; i++ {
+			r.do(r.publish(publishing{topic: "a", id: strconv.Itoa(i), data: fmt.Sprintf(`{"n":%d}`, i)}))
+		}
+		settle()
+		r.dispatch.HurryWindows()
+		reader := r.mustOpenFiltered("a", dispatch.Start{}, `data.n > 48`)
+		defer reader.Close()
+		begin := reader.Cursor().Position
+		for range 3 {
+			w, err := reader.Poll(unlimited())
+			if err != nil || w.CaughtUp || len(w.Deliveries) > 0 || w.Cursor.Position <= begin {
+				t.Fatalf("after %d a window is %+v, %v", begin, w, err)
+			}
+			begin = w.Cursor.Position
+		}
+		if got := drain(t, reader, unlimited()); got != "49 50" {
+			t.Errorf("what passes is %q", got)
+		}
+	})
+}
+
 // TestFiltersSeeWinnersOnly: a value that was replaced passes nothing, and a
 // tombstone passes a filter that looked into data.
 func TestFiltersSeeWinnersOnly(t *testing.T) {

@@ -128,7 +128,7 @@ func (s *State) read() (err error) {
 	scanned := 0
 	var v *evaluator
 	if s.filter != nil {
-		v = evaluators.Get().(*evaluator)
+		v = s.d.evaluator()
 		defer v.release()
 	}
 	s.after, s.done, err = s.merge.step(s.view, s.topics, s.after, s.cursor, stateChunkEvents, func(t *store.Topic, position uint64, row *store.EventRow) bool {
@@ -136,14 +136,14 @@ func (s *State) read() (err error) {
 		if row.Flags&store.EventTombstone == 0 && (row.ExpiryMillis == 0 || row.ExpiryMillis > s.millis) {
 			e := projector.Applied{Topic: t.Name, Position: position, HLC: row.HLC, Flags: row.Flags, Members: row.Members}
 			if s.filter != nil && !v.passes(s.filter, &e) {
-				return scanned < stateChunkEvents
+				return scanned < stateChunkEvents && !v.late()
 			}
 			start := len(s.arena)
 			var json int
 			s.arena, json = appendFrame(s.arena, s.d.cursor(position), &e)
 			s.chunk = append(s.chunk, Delivery{Position: position, Frame: s.arena[start:len(s.arena):len(s.arena)], json: json})
 		}
-		return scanned < stateChunkEvents && len(s.arena) < stateChunkBytes
+		return scanned < stateChunkEvents && len(s.arena) < stateChunkBytes && !v.late()
 	})
 	return err
 }
