@@ -202,7 +202,7 @@ func (a *Agent) plan(ctx context.Context, m *Message) error {
 	refused := (*RefuseError)(nil)
 	switch {
 	case errors.As(err, &refused):
-		draft = escalate(m, refused.Code, refused.Reason)
+		draft = escalate(&m.Header, refused.Code, refused.Reason)
 	case err != nil:
 		return fmt.Errorf("plan %s of %s: %w", request.SliceID, m.TicketID, err)
 	default:
@@ -210,11 +210,14 @@ func (a *Agent) plan(ctx context.Context, m *Message) error {
 			return err
 		}
 	}
-	return a.answer(ctx, m, draft)
+	return a.answer(ctx, m.ID, draft)
 }
 
 // propose fills in what follows from the request and the steps.
 func propose(m *Message, request *PlanRequest, p Proposal) (ticket.Draft, error) {
+	if lacks := p.lacks(); lacks != "" {
+		return ticket.Draft{}, fmt.Errorf("the proposal for %s of %s has no %s", request.SliceID, m.TicketID, lacks)
+	}
 	p.SliceID, p.Revision = request.SliceID, request.Revision
 	p.Steps, p.Rollback = slices.Clone(p.Steps), slices.Clone(p.Rollback)
 	for i := range p.Steps {
@@ -235,19 +238,39 @@ func propose(m *Message, request *PlanRequest, p Proposal) (ticket.Draft, error)
 	return Answer(&m.Header, ticket.TypeProposal, m.To, "proposal/"+m.ID, &p), nil
 }
 
-func escalate(m *Message, code, reason string) ticket.Draft {
-	return Answer(&m.Header, ticket.TypeEscalation, ticket.RoleOrchestrator, "escalation/"+m.ID, &Escalation{
+// lacks says what a proposal has to have and has not; "" is nothing.
+func (p *Proposal) lacks() string {
+	if len(p.Steps) == 0 {
+		return "Steps"
+	}
+	for i := range p.Steps {
+		if s := &p.Steps[i]; s.Precheck == "" || s.Postcheck == "" {
+			return fmt.Sprintf("Precheck or no Postcheck in step %d", i+1)
+		}
+	}
+	for _, word := range []struct{ name, text string }{
+		{"BlastRadius", p.Risk.BlastRadius}, {"Reversibility", p.Risk.Reversibility}, {"DataClass", p.Risk.DataClass},
+	} {
+		if word.text == "" {
+			return "Risk." + word.name
+		}
+	}
+	return ""
+}
+
+func escalate(m *ticket.Header, code, reason string) ticket.Draft {
+	return Answer(m, ticket.TypeEscalation, ticket.RoleOrchestrator, "escalation/"+m.ID, &Escalation{
 		ReasonCode: code, Severity: "warning", Refs: []string{m.ID}, ContextRef: m.ID, Asks: []string{reason},
 	})
 }
 
 // answer stores what the agent has to say about a message, and then says it.
-func (a *Agent) answer(ctx context.Context, m *Message, d ticket.Draft) error {
+func (a *Agent) answer(ctx context.Context, id string, d ticket.Draft) error {
 	signed, err := a.sender.Sign(d)
 	if err != nil {
 		return err
 	}
-	job, err := a.book.said(context.WithoutCancel(ctx), m.ID, signed)
+	job, err := a.book.said(context.WithoutCancel(ctx), id, signed)
 	if err != nil {
 		return err
 	}
@@ -255,16 +278,23 @@ func (a *Agent) answer(ctx context.Context, m *Message, d ticket.Draft) error {
 }
 
 // send says what is stored, unless that was done. What the broker refuses for good
-// is not said again.
+// is not said again. Where that is for what the functions of the agent have put into it,
+// whoever asked is told so in its place, for to them it would be silence.
 func (a *Agent) send(ctx context.Context, j *job) error {
 	if j.over {
 		return nil
 	}
-	if _, err := a.sender.Resend(ctx, j.answer); err != nil {
-		if retryable(err) {
-			return err
-		}
+	_, err := a.sender.Resend(ctx, j.answer)
+	if err != nil && retryable(err) {
+		return err
+	}
+	if err != nil {
 		a.o.OnError(fmt.Errorf("the broker refuses the answer to %s: %w", j.id, err))
+	}
+	h := j.answer.Header()
+	if h.Type != ticket.TypeEscalation && refusedAs(err, event.CodePayloadInvalid, event.CodeVerbUnknown, event.CodeVerbDenied, event.CodeSecretRefused) {
+		asked := &ticket.Header{ID: j.id, TicketID: h.TicketID, TraceID: h.TraceID}
+		return a.answer(ctx, j.id, escalate(asked, "answer_refused", shortened(fmt.Sprintf("The broker refuses the %s of %s: %v", h.Type, a.o.Name, err))))
 	}
 	return a.book.over(context.WithoutCancel(ctx), j.id)
 }

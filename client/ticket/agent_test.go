@@ -275,3 +275,57 @@ func TestOneOfSeveralAgentsOfADomainActs(t *testing.T) {
 		t.Errorf("the one acted %d times, and the other %d times", acts.Load(), others.Load())
 	}
 }
+
+// TestRefusedAnswerIsEscalated: what the broker does not take of an agent's own words is
+// told to whoever asked, before the deadline would tell that there was no answer.
+func TestRefusedAnswerIsEscalated(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			p, err := proposed(ctx, r)
+			if r.Objective == "Something free" {
+				p.Steps[0].Verb = "do.something"
+			}
+			return p, err
+		}
+		o.Execute = func(context.Context, *ticketclient.Execution) (*ticketclient.Report, error) {
+			return &ticketclient.Report{Outcome: "splendid"}, nil
+		}
+	})
+	asked := s.open("INC-1")
+	asked.ID = s.send("orch", ticketclient.Answer(&asked, ticket.TypePlanRequest, "network", "", &ticketclient.PlanRequest{
+		SliceID: "s1", Revision: 1, Objective: "Something free", Targets: []string{"fw/1"},
+	}))
+	executed, _ := s.approve("INC-2")
+	for of, c := range map[string]struct{ cause, says string }{"INC-1": {asked.ID, "verb_unknown"}, "INC-2": {executed.ID, "payload_invalid"}} {
+		m := s.saidOf(of, "net", ticket.TypeEscalation)
+		if e := m.Payload.(*ticketclient.Escalation); m.CausationID != c.cause || e.ReasonCode != "answer_refused" || !strings.Contains(e.Asks[0], c.says) {
+			t.Errorf("of %s it says %+v to %s", of, e, m.CausationID)
+		}
+	}
+}
+
+// TestProposalThatLacksSomethingIsNotSent: it is asked for again, and whoever wrote the
+// agent is told what it lacks in their own words.
+func TestProposalThatLacksSomethingIsNotSent(t *testing.T) {
+	s := newSpace(t)
+	told := make(chan string, 100)
+	calls := 0
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			p, err := proposed(ctx, r)
+			if calls++; calls == 1 {
+				p.Risk.DataClass = ""
+			}
+			return p, err
+		}
+		o.OnError = func(err error) { told <- err.Error() }
+	})
+	asked := s.ask(s.open("INC-1"), "network")
+	if m := s.saidOf("INC-1", "net", ticket.TypeProposal); m.CausationID != asked.ID {
+		t.Errorf("the proposal answers %s", m.CausationID)
+	}
+	if first := <-told; !strings.Contains(first, "has no Risk.DataClass") {
+		t.Errorf("it was told %q", first)
+	}
+}

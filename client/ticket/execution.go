@@ -253,7 +253,7 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 	if ctx.Err() != nil {
 		return ticket.Draft{}, context.Cause(ctx)
 	}
-	return escalate(m, "complete_by_missed", shortened(err.Error())), nil
+	return escalate(&m.Header, "complete_by_missed", shortened(err.Error())), nil
 }
 
 // result accounts for every step.

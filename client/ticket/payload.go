@@ -36,9 +36,10 @@ type (
 		Deadline    time.Time `json:"deadline,omitzero"`
 	}
 
-	// Step is one step of a slice. What is not set of it is left out; whether a step of
-	// a proposal is reversible, that there is a rollback: of one that changes nothing,
-	// say so.
+	// Step is one step of a slice. What is not set of it is left out. One of a proposal
+	// has both checks; whether it is reversible follows, where nothing is said, from
+	// there being a rollback: of one that changes nothing, say so. A step of a rollback
+	// has no checks.
 	Step struct {
 		N          int            `json:"n,omitzero"`
 		Verb       string         `json:"action"`
@@ -49,7 +50,7 @@ type (
 		Postcheck  string         `json:"postcheck,omitzero"`
 	}
 
-	// Risk is what could go wrong, in words.
+	// Risk is what could go wrong, in words, of which none is left out.
 	Risk struct {
 		BlastRadius   string `json:"blast_radius"`
 		Reversibility string `json:"reversibility"`
