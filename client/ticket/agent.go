@@ -20,6 +20,9 @@ import (
 const (
 	// subscriptionLife ends the subscription of an agent that never comes back.
 	subscriptionLife = event.Duration(30 * 24 * time.Hour)
+	// planAttempts is how often an agent is asked for a plan that it fails to make: for
+	// some two minutes.
+	planAttempts = 8
 	// againMin and againMax are between the attempts of what has failed.
 	againMin = time.Second
 	againMax = time.Minute
@@ -36,7 +39,8 @@ type AgentOptions struct {
 	Store client.LedgerStore
 
 	// Plan says how the agent would do what is asked for. It must change nothing.
-	// Hash, number, slice and revision are filled in.
+	// Hash, number, slice and revision are filled in. After an error it is called again,
+	// eight times within some two minutes; then the agent escalates what it said.
 	Plan func(context.Context, *PlanRequest) (*Proposal, error)
 	// Execute, Rollback and Verify carry out the three modes of an execute, each for
 	// one at most once that ends without an error; one that is nil is answered with
@@ -77,8 +81,10 @@ type Agent struct {
 	keys    *keyring
 	beats   *beats
 	domains []string
-	slots   chan struct{} // one token for each execute that runs
-	running sync.WaitGroup
+	// attempts is how often the subscription hands a request out.
+	attempts int
+	slots    chan struct{} // one token for each execute that runs
+	running  sync.WaitGroup
 }
 
 // OpenAgent opens a domain agent and loads what its store holds. It does not
@@ -139,8 +145,9 @@ func (a *Agent) subscribe(ctx context.Context) (string, error) {
 	}
 	a.domains = me.Domains
 	if id := a.book.subscription; id != "" {
-		_, err := a.c.Subscription(ctx, id)
+		found, err := a.c.Subscription(ctx, id)
 		if !refusedAs(err, event.CodeSubscriptionUnknown) {
+			a.attempts = found.Config.MaxAttempts
 			return id, err
 		}
 	}
@@ -155,11 +162,12 @@ func (a *Agent) subscribe(ctx context.Context) (string, error) {
 	}
 	document := client.NewSubscription(event.KindPull, topics...)
 	document.Types = []string{ticket.EventType + ticket.TypePlanRequest, ticket.EventType + ticket.TypeExecute}
-	document.Config.Start, document.Config.ExpiresAfter = "earliest", subscriptionLife
+	document.Config.Start, document.Config.ExpiresAfter, document.Config.MaxAttempts = "earliest", subscriptionLife, planAttempts
 	made, err := a.c.CreateSubscription(ctx, document)
 	if err != nil {
 		return "", err
 	}
+	a.attempts = planAttempts
 	return made.ID, a.book.subscribed(ctx, made.ID)
 }
 
@@ -178,15 +186,16 @@ func (a *Agent) take(ctx, life context.Context, h client.Handed) error {
 	}
 	switch m.Type {
 	case ticket.TypePlanRequest:
-		return a.plan(ctx, m)
+		return a.plan(ctx, m, h.Attempt)
 	case ticket.TypeExecute:
 		return a.begin(ctx, life, m, h.Token)
 	}
 	return nil // the subscription asks for no other
 }
 
-// plan answers a request for a plan.
-func (a *Agent) plan(ctx context.Context, m *Message) error {
+// plan answers a request for a plan. Where the function that plans fails until the
+// request would be a dead letter, that is the answer.
+func (a *Agent) plan(ctx context.Context, m *Message, attempt int) error {
 	if job := a.book.job(m.ID); job != nil {
 		return a.send(ctx, job)
 	}
@@ -199,25 +208,31 @@ func (a *Agent) plan(ctx context.Context, m *Message) error {
 	defer stop()
 	proposal, err := a.o.Plan(working, request)
 	var draft ticket.Draft
+	if err == nil {
+		draft, err = propose(m, request, proposal)
+	}
 	refused := (*RefuseError)(nil)
 	switch {
+	case err == nil:
 	case errors.As(err, &refused):
 		draft = escalate(&m.Header, refused.Code, refused.Reason)
-	case err != nil:
-		return fmt.Errorf("plan %s of %s: %w", request.SliceID, m.TicketID, err)
 	default:
-		if draft, err = propose(m, request, *proposal); err != nil {
+		err = fmt.Errorf("the plan for %s of %s: %w", request.SliceID, m.TicketID, err)
+		if attempt < a.attempts || working.Err() != nil {
 			return err
 		}
+		a.o.OnError(err)
+		draft = escalate(&m.Header, "plan_failed", shortened(err.Error()))
 	}
 	return a.answer(ctx, m.ID, draft)
 }
 
 // propose fills in what follows from the request and the steps.
-func propose(m *Message, request *PlanRequest, p Proposal) (ticket.Draft, error) {
-	if lacks := p.lacks(); lacks != "" {
-		return ticket.Draft{}, fmt.Errorf("the proposal for %s of %s has no %s", request.SliceID, m.TicketID, lacks)
+func propose(m *Message, request *PlanRequest, proposal *Proposal) (ticket.Draft, error) {
+	if lacks := proposal.lacks(); lacks != "" {
+		return ticket.Draft{}, fmt.Errorf("the proposal has no %s", lacks)
 	}
+	p := *proposal
 	p.SliceID, p.Revision = request.SliceID, request.Revision
 	p.Steps, p.Rollback = slices.Clone(p.Steps), slices.Clone(p.Rollback)
 	for i := range p.Steps {
@@ -240,7 +255,7 @@ func propose(m *Message, request *PlanRequest, p Proposal) (ticket.Draft, error)
 
 // lacks says what a proposal has to have and has not; "" is nothing.
 func (p *Proposal) lacks() string {
-	if len(p.Steps) == 0 {
+	if p == nil || len(p.Steps) == 0 {
 		return "Steps"
 	}
 	for i := range p.Steps {

@@ -329,3 +329,34 @@ func TestProposalThatLacksSomethingIsNotSent(t *testing.T) {
 		t.Errorf("it was told %q", first)
 	}
 }
+
+// TestPlanThatFailsIsEscalated: with its error, once it has failed as often as it is asked
+// for, and not left to the deadline as a dead letter that nobody looks at.
+func TestPlanThatFailsIsEscalated(t *testing.T) {
+	s, dir := newSpace(t), t.TempDir()
+	s.work(dir, nil).stopAfter(func() { s.said("net", ticket.TypeHeartbeat, 1) })
+	net := s.c.With(client.WithToken(ticketclient.Tokens(s.c, "net", tickettest.Key("net"))))
+	all, err := net.Subscriptions(t.Context())
+	if err != nil || len(all) != 1 || all[0].Config.MaxAttempts != 8 {
+		t.Fatalf("the agent has the subscriptions %+v, %v", all, err)
+	}
+	document := all[0].Subscription
+	document.Config.MaxAttempts = 2 // eight take two minutes
+	if _, err := net.PutSubscription(t.Context(), document.ID, document); err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int32
+	s.work(dir, func(o *ticketclient.AgentOptions) {
+		o.Plan = func(context.Context, *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			if calls.Add(1) == 1 {
+				return nil, nil // which is wrong, and must not end the agent
+			}
+			return nil, errors.New("the inventory is away")
+		}
+	})
+	asked := s.ask(s.open("INC-1"), "network")
+	m := s.saidOf("INC-1", "net", ticket.TypeEscalation)
+	if e := m.Payload.(*ticketclient.Escalation); m.CausationID != asked.ID || e.ReasonCode != "plan_failed" || !strings.Contains(e.Asks[0], "the inventory is away") || calls.Load() != 2 {
+		t.Errorf("after %d calls it says %+v", calls.Load(), e)
+	}
+}

@@ -237,6 +237,9 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 		} else {
 			report, err = do(working, x)
 		}
+		if err == nil && report == nil {
+			err = errors.New("the function returned neither a report nor an error")
+		}
 		refused := (*RefuseError)(nil)
 		switch {
 		case err == nil:

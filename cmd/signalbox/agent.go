@@ -238,7 +238,8 @@ func (a *app) changeAgent(ctx context.Context, op, agent string, f *agentFlags) 
 		}
 		signed, err := change.Sign(administrator)
 		if refusedWith(err, event.CodeAgentInvalid) {
-			return usagef("%s", event.AsError(err).Message) // of what the flags say, before anybody was asked
+			e := event.AsError(err) // of what the flags say, before anybody was asked
+			return exitError{exitUsage, fmt.Sprintf("%s: %s; see %q", e.Code, strings.TrimSuffix(e.Message, "."), "signalbox agent "+op+" --help")}
 		}
 		if err != nil {
 			return err
