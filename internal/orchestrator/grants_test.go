@@ -10,6 +10,7 @@ import (
 
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/orchestrator"
+	"signalbox/internal/tickettest"
 	"signalbox/ticket"
 )
 
@@ -216,4 +217,79 @@ func TestAmendedPlanIsNotApplied(t *testing.T) {
 	if moves, _ := next(t, policy(t, two), s, now); moves != "ticket.state PARTIAL " {
 		t.Errorf("what is under way goes on with %q", moves)
 	}
+}
+
+// TestGrantsThatLapseWhileNobodyDecides are asked for again, and the broker takes every
+// move that follows: of a plan whose grant is over before anybody acts on it, and of an
+// escalation whose approver amends the ticket.
+func TestGrantsThatLapseWhileNobodyDecides(t *testing.T) {
+	t.Parallel() // most of it is waiting
+	t.Run("a plan", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, "")
+		over := make(chan time.Time, 1)
+		s.gate("alice", func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
+			kind, payload := grant("alice", "")(m, r)
+			if len(over) == 0 {
+				at := time.Now().Add(time.Second).UTC()
+				payload.(*ticketclient.ApprovalGrant).ExpiresAt = at
+				over <- at
+			}
+			return kind, payload
+		})
+		p := policy(t, webPolicy)
+		end := s.orchestrateUntil(p)
+		s.open("INC-1")
+		s.wait("INC-1", ticket.TypeApprovalRequest)
+		end()
+		s.wait("INC-1", ticket.TypeApprovalGrant)
+		time.Sleep(time.Until((<-over).Add(50 * time.Millisecond)))
+		over <- time.Time{} // what follows is granted for as long as is usual
+		s.orchestrate(p, 0)
+		states, all := s.path("INC-1")
+		if want := []string{"APPROVED", "VERIFYING", "RESOLVED", "CLOSED"}; !slices.Equal(states, want) || asked(all) != 2 {
+			t.Errorf("the ticket went through %v, and the gate was asked %d times", states, asked(all))
+		}
+	})
+	t.Run("an escalation", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t, "")
+		p := policy(t, `{"rules":[{"name":"other","source_ref":"siem:*","slices":[{"id":"a","domain":"network","objective":"x","targets":["fw/1"]}]}]}`)
+		s.gate("bob", silent("escalation", 1, grant("bob", "cancel")))
+		end := s.orchestrateUntil(p)
+		s.open("INC-1")
+		s.wait("INC-1", ticket.TypeApprovalRequest)
+		end()
+		first := true
+		s.gate("alice", func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
+			if !first {
+				return "", nil
+			}
+			first = false
+			return grant("alice", "close")(m, r)
+		})
+		s.wait("INC-1", ticket.TypeApprovalGrant)
+		_, err := ticketclient.NewSender(s.c, "desk", tickettest.Key("desk")).Send(t.Context(), ticket.Draft{
+			Header:  ticket.Header{Type: ticket.TypeOpen, TicketID: "INC-1", TraceID: "trace-INC-1", To: "orchestrator"},
+			Payload: &ticketclient.Open{Op: "amend", SourceRef: "desk:INC-1", Title: "It is slower", BodyRef: "desk:INC-1/body", Requester: "Alice", Priority: 2},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.orchestrate(p, 0)
+		states, all := s.path("INC-1")
+		if want := []string{"ESCALATED", "CANCELLED"}; !slices.Equal(states, want) || asked(all) != 2 {
+			t.Errorf("the ticket went through %v, and the gate was asked %d times", states, asked(all))
+		}
+	})
+}
+
+// asked is how often the gate was asked for something.
+func asked(all []*ticketclient.Message) (n int) {
+	for _, m := range all {
+		if m.Type == ticket.TypeApprovalRequest && m.To == ticket.RoleGate {
+			n++
+		}
+	}
+	return n
 }
