@@ -34,14 +34,14 @@ func WholeCatalogue(text []byte) (*Catalogue, error) {
 		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue of verbs cannot be read: %.200v.", err)
 	}
 	if members.Verbs == nil {
-		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue has no verbs. Write all that steps may do into \"verbs\"; [] is nothing.").With("verbs")
+		return nil, event.Errorf(event.CodePolicyInvalid, "The catalogue has no verbs. Write all that steps may do into \"verbs\", or [] if that is nothing.").With("verbs")
 	}
 	for i := range c.Verbs {
 		v := &c.Verbs[i]
 		for _, needed := range []struct{ member, todo string }{
 			{"tier", "Write the least tier that a step with it has, from 0 for what changes nothing to 3."},
-			{"params", "Write the parameters that it may be given; {} is none."},
-			{"deny", "Write when it is refused whatever its approvals; [] is never. What would change multi-factor authentication, delete backups, delete many accounts or wipe firmware is denied."},
+			{"params", "Write the parameters that it may be given, or {} if there are none."},
+			{"deny", "Write when it is refused whatever its approvals, or [] if never. What would change multi-factor authentication, delete backups, delete many accounts or wipe firmware is denied."},
 		} {
 			if value := members.Verbs[i][needed.member]; value == nil || value.Kind() == 'n' {
 				return nil, event.Errorf(event.CodePolicyInvalid, "The verb %.80q has no %q. %s", v.Name, needed.member, needed.todo).With(v.Name)

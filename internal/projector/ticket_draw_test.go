@@ -28,19 +28,20 @@ type player struct {
 	now  int64
 }
 
-// likely are the types that matter in a state, or a ticket.state.
+// likely are the types that matter in a state, or a ticket.state. The first and the last of
+// a list are drawn most.
 var likely = map[string][]string{
 	"":                           {ticket.TypeOpen},
 	ticket.StateOpen:             {ticket.TypePlanRequest},
 	ticket.StatePlanning:         {ticket.TypeProposal, ticket.TypePlan, ticket.TypePlan, ticket.TypePlanRequest},
 	ticket.StatePlanned:          {ticket.TypeState, ticket.TypeApprovalRequest, ticket.TypePlan},
-	ticket.StateAwaitingApproval: {ticket.TypeState, ticket.TypeApprovalGrant, ticket.TypeApprovalDeny},
+	ticket.StateAwaitingApproval: {ticket.TypeApprovalGrant, ticket.TypeState, ticket.TypeApprovalGrant, ticket.TypeOpen, ticket.TypeApprovalDeny, ticket.TypeEscalation, ticket.TypeState},
 	ticket.StateApproved:         {ticket.TypeExecute, ticket.TypeExecute, ticket.TypeState},
 	ticket.StateExecuting:        {ticket.TypeResult, ticket.TypeState, ticket.TypeExecute},
 	ticket.StateVerifying:        {ticket.TypeState, ticket.TypeResult, ticket.TypeExecute},
 	ticket.StatePartial:          {ticket.TypeState, ticket.TypeApprovalRequest, ticket.TypeApprovalGrant},
 	ticket.StateRollingBack:      {ticket.TypeExecute, ticket.TypeResult, ticket.TypeState},
-	ticket.StateEscalated:        {ticket.TypeApprovalRequest, ticket.TypeApprovalGrant, ticket.TypeState},
+	ticket.StateEscalated:        {ticket.TypeApprovalRequest, ticket.TypeApprovalGrant, ticket.TypeOpen, ticket.TypeState},
 }
 
 // drawTickets draws a log about two tickets.
@@ -55,10 +56,10 @@ func drawTickets(t *rapid.T) []*eventlog.Proposal {
 	d.send(changeAgent(t, bob, "admin"))
 	for range rapid.IntRange(30, 120).Draw(t, "messages") {
 		switch d.under(30, "what") {
-		case 29:
+		case 28, 29:
 			d.now += int64(d.under(3, "later")) * hour / 2
 			d.send(tick(d.now))
-		case 27, 28:
+		case 27:
 			again := *d.log[d.under(len(d.log), "again")]
 			d.send(&again)
 		case 26:
@@ -145,9 +146,9 @@ func (d *player) fill(m *eventlog.Message, t *store.TicketRow) {
 	}
 	switch m.Type {
 	case ticket.TypeOpen:
-		m.From, m.Op, m.Requester = "desk", "open", one(d, "requester", "u1", "u1", "alice")
+		m.From, m.Op, m.Requester = "desk", "open", one(d, "requester", "u1", "alice", "bob", "u1")
 		if t.State != "" {
-			m.Op = one(d, "op", "amend", "amend", "cancel")
+			m.Op = one(d, "op", "amend", "cancel", "amend")
 		} else {
 			m.Cause = ticket.None
 		}
@@ -174,7 +175,7 @@ func (d *player) fill(m *eventlog.Message, t *store.TicketRow) {
 }
 
 func (d *player) fillPlan(m *eventlog.Message, t *store.TicketRow, slice string, revision int) {
-	tier := one(d, "plan tier", 1, 1, 2, 3)
+	tier := one(d, "plan tier", 1, 2, 2, 3)
 	for _, s := range t.Slices {
 		if tier = max(tier, s.Tier); s.Domain != t.Slices[0].Domain {
 			tier = max(tier, 2)
@@ -284,6 +285,9 @@ func (d *player) fillState(m *eventlog.Message, t *store.TicketRow) {
 	if len(next) == 0 || d.under(30, "any state") == 29 {
 		next = []string{one(d, "state", ticket.States()...).Name}
 	}
+	if to := granted(t); to != "" && !d.rarely("as decided") {
+		next = []string{to}
+	}
 	m.Moved = &eventlog.Moved{From: t.State, To: one(d, "to", next...), Causes: []string{d.some(m.Ticket), d.some(m.Ticket), m.Cause}}
 	for _, s := range t.Slices {
 		if s.Execute != "" {
@@ -294,9 +298,34 @@ func (d *player) fillState(m *eventlog.Message, t *store.TicketRow) {
 			}
 		}
 	}
+	for _, r := range t.Requests {
+		for _, g := range r.Grants {
+			m.Moved.Causes = append(m.Moved.Causes, g.ID)
+		}
+		if r.Denied != "" {
+			m.Moved.Causes = append(m.Moved.Causes, r.Denied)
+		}
+	}
 	if m.Moved.To == m.Moved.From {
 		m.Moved.Target, m.Moved.Action = one(d, "target", "fw/1", "dns/1"), one(d, "action", "open", "close")
 	}
+}
+
+// granted is the state that the latest grant of a ticket leads to, "" if there is none.
+func granted(t *store.TicketRow) (to string) {
+	for _, r := range t.Requests {
+		for _, g := range r.Grants {
+			switch {
+			case t.State == ticket.StateAwaitingApproval && r.Kind == "plan":
+				to = ticket.StateApproved
+			case t.State == ticket.StatePartial && r.Kind == "accept_partial":
+				to = ticket.StateResolved
+			case t.State == ticket.StateEscalated && r.Kind == "escalation":
+				to = map[string]string{"resume": t.ResumeTo, "replan": ticket.StatePlanning, "cancel": ticket.StateCancelled, "close": ticket.StateClosed}[g.Choice]
+			}
+		}
+	}
+	return to
 }
 
 // ticketRow is the row of a ticket; without a state: there is none.

@@ -26,7 +26,9 @@ func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := emptyRig(t)
 		defer r.close()
-		w := &witness{T: t, r: r, grants: map[string]*eventlog.Message{}, requests: map[string]*eventlog.Approval{}, plans: map[string]string{}}
+		w := &witness{
+			T: t, r: r, grants: map[string]*eventlog.Message{}, requests: map[string]*eventlog.Approval{}, plans: map[string]string{}, stays: map[string]int{}, askedIn: map[string]int{},
+		}
 		for _, p := range drawTickets(t) {
 			if p.Message == nil {
 				r.apply([]*eventlog.Proposal{p})
@@ -46,6 +48,8 @@ func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
 			reached[after.State]++
 			w.transition(p.Message, &before, &after)
 			w.slices(&before, &after)
+			w.decided(p.Message, &before, &after, open)
+			w.bound(&before, &after)
 			w.approval(p, &before, open)
 			w.waiting()
 		}
@@ -64,6 +68,92 @@ type witness struct {
 	requests map[string]*eventlog.Approval // accepted
 	denied   []string                      // requests
 	plans    map[string]string             // the plan that a grant was executed for
+	stays    map[string]int                // by ticket: how often it was escalated
+	askedIn  map[string]int                // by request about an escalation: which of these it was asked in
+}
+
+// decided: a ticket is approved by as many people as its tier needs, and goes on from an
+// escalation as the gate has said about that one; none of them has asked for it.
+func (w *witness) decided(m *eventlog.Message, before, after *store.TicketRow, open bool) {
+	w.Helper()
+	if after.State == ticket.StateEscalated && before.State != after.State {
+		w.stays[m.Ticket]++
+	}
+	needed := map[int]int{2: 1, 3: 2}[tierOf(after)]
+	if open {
+		needed = max(needed, 1)
+	}
+	kind, choices := "", []string(nil)
+	switch {
+	case before.State == after.State:
+		return
+	case before.State == ticket.StateAwaitingApproval && after.State == ticket.StateApproved:
+		kind = "plan"
+		for _, id := range w.denied {
+			if r := w.requests[id]; r.Kind == kind && r.Hash == before.Plan.Hash {
+				w.Fatalf("the plan was denied by an answer to %s, and is approved", id)
+			}
+		}
+	case before.State == ticket.StateEscalated:
+		kind, needed = "escalation", 1
+		for choice, to := range map[string]string{"resume": before.ResumeTo, "replan": ticket.StatePlanning, "cancel": ticket.StateCancelled, "close": ticket.StateClosed} {
+			if to == after.State {
+				choices = append(choices, choice)
+			}
+		}
+	case before.State == ticket.StatePartial && after.State == ticket.StateResolved:
+		kind = "accept_partial"
+	default:
+		return
+	}
+	for id, r := range w.requests {
+		agreed := map[string]map[string]bool{}
+		for _, g := range w.grants {
+			live := g.Ticket == m.Ticket && g.Approval.Request == id && g.Approval.ExpiresMillis > w.r.projector.Space().LogMillis && !slices.Contains(before.Requesters, g.From)
+			choice := g.Approval.Choice
+			if kind == "plan" {
+				choice = "" // a plan is taken or left
+			}
+			if live && (choices == nil || slices.Contains(choices, choice)) {
+				if agreed[choice] == nil {
+					agreed[choice] = map[string]bool{}
+				}
+				agreed[choice][g.From] = true
+			}
+		}
+		for _, by := range agreed {
+			if r.Kind == kind && len(by) >= max(needed, r.Approvers) && !slices.Contains(w.denied, id) && (kind != "escalation" || w.askedIn[id] == w.stays[m.Ticket]) {
+				return
+			}
+		}
+	}
+	w.Fatalf("the ticket went from %s to %s, and nobody has decided that", before.State, after.State)
+}
+
+func tierOf(t *store.TicketRow) int {
+	if t.Plan == nil {
+		return 0
+	}
+	return t.Plan.Tier
+}
+
+// bound: what a grant is bound to, or was used for, does not change.
+func (w *witness) bound(before, after *store.TicketRow) {
+	w.Helper()
+	for _, r := range before.Requests {
+		for _, g := range r.Grants {
+			if g.Bound == "" {
+				continue
+			}
+			for _, now := range after.Requests {
+				for _, same := range now.Grants {
+					if same.ID == g.ID && same.Bound != g.Bound {
+						w.Fatalf("the grant %s was bound by %s and is bound by %s", g.ID, g.Bound, same.Bound)
+					}
+				}
+			}
+		}
+	}
 }
 
 // waiting: a request of which the gate is told that it waits has a deadline, so that it is
@@ -150,12 +240,16 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 	m, id := p.Message, p.Entries[0].ID
 	switch m.Type {
 	case ticket.TypeApprovalRequest:
-		w.requests[id] = m.Approval
+		w.requests[id], w.askedIn[id] = m.Approval, w.stays[m.Ticket]
 	case ticket.TypeApprovalDeny:
 		w.denied = append(w.denied, m.Approval.Request)
 	case ticket.TypeApprovalGrant:
 		w.grants[id] = m
 	case ticket.TypeExecute:
+		stale := before.Amended != "" || before.Cancelled != "" || before.Plan.ValidMillis <= w.r.projector.Space().LogMillis
+		if before.Missed != "" || stale && m.Executed.Mode == "apply" {
+			w.Fatalf("the execute %s of a ticket that has missed %q, was amended by %q, cancelled by %q, or whose plan is over", id, before.Missed, before.Amended, before.Cancelled)
+		}
 		needed := map[int]int{2: 1, 3: 2}[before.Plan.Tier]
 		if open {
 			needed = max(needed, 1)
