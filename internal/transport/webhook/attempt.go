@@ -163,12 +163,22 @@ type outcome struct {
 	hold       time.Duration // the endpoint wants to be left alone
 	unanswered bool          // it had the request, and said nothing
 	disable    string        // why nothing more may be sent to it
+	took       time.Duration
 }
 
-// send makes one attempt. It ends by the timeout, whatever the endpoint does.
-func (e *Engine) send(ctx context.Context, w *broker.Webhook, target *url.URL, m message) outcome {
+// send makes one attempt, as soon as its host has a token of sending for it. It ends by
+// the timeout, whatever the endpoint does.
+func (e *Engine) send(ctx context.Context, w *broker.Webhook, target *url.URL, m message, sending chan struct{}) (o outcome) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
 	defer cancel()
+	select {
+	case sending <- struct{}{}:
+		defer func() { <-sending }()
+	case <-ctx.Done():
+		return e.failure(ctx.Err(), false, w.Document.ID)
+	}
+	began := time.Now()
+	defer func() { o.took = time.Since(began) }()
 	var written atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) }})
 	req, err := e.request(traced, w, target, http.MethodPost, m.body)

@@ -45,7 +45,8 @@ type Options struct {
 	// Bytes bounds what the events take that are under way altogether; one hand-out may
 	// exceed it. 256 MiB.
 	Bytes int
-	// HostAttempts bounds what is under way to one host and port. 64.
+	// HostAttempts bounds what is under way to one host and port. 64. As many again, up
+	// to three times, are ready to leave where a host is fast.
 	HostAttempts int
 	// Timeout bounds one attempt, the answer's body included. 20 s.
 	Timeout time.Duration
@@ -288,9 +289,9 @@ func (e *Engine) under(ep *endpoint) int {
 func (e *Engine) room(ep *endpoint, w *broker.Webhook) int {
 	window := windowFirst
 	if w.Proven {
-		// As much again as it has connections, because what became of an attempt takes a
+		// As much again as its host may have, because what became of an attempt takes a
 		// moment to be stored, in which its connection can be of use.
-		window = 2 * e.opt.HostAttempts
+		window = 2 * (1 + aheadMost) * e.opt.HostAttempts
 	}
 	if w.Probing || w.Rate > 0 {
 		window = 1
@@ -355,15 +356,18 @@ func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 // deliver makes one attempt, and has what became of it stored. It gives its slot of
 // the lot back as soon as there is an answer.
 func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL, m message) {
-	began := time.Now()
-	o := e.send(ctx, w, target, m)
-	e.slots.give(lot, 1, len(m.body), e.wake)
+	o := e.send(ctx, w, target, m, lot.sending)
+	if o.class == metrics.WebhookDelivered {
+		e.slots.delivered(lot, len(m.body), e.wake)
+	} else {
+		e.slots.give(lot, 1, len(m.body), e.wake)
+	}
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
 		e.done(ep, 1) // the broker stops: it is sent again after its deadline
 		return
 	}
 	e.wake(ep.number)
-	e.metrics.Attempted(o.class, time.Since(began))
+	e.metrics.Attempted(o.class, o.took)
 	if o.disable != "" {
 		e.disable(ctx, &w.Document, o.disable)
 	}

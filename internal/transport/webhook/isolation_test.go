@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +91,54 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	}
 	if st := r.status(dead[0]); st.Acked != 0 {
 		t.Errorf("a dead endpoint: %+v", st)
+	}
+}
+
+// TestAheadOfAHost: what is handed out ahead to a fast host waits for its turn, over
+// either version of HTTP. When the host then stops answering, each event fails once at
+// most for it, and all come when it answers again.
+func TestAheadOfAHost(t *testing.T) {
+	for _, http2 := range []bool{false, true} {
+		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
+			const most, quick, all = 8, 300, 600
+			var under, peak atomic.Int64
+			var stuck atomic.Bool
+			s := &sink{reply: func(w http.ResponseWriter, _ *push, n int) {
+				defer under.Add(-1)
+				now := under.Add(1)
+				for seen := peak.Load(); now > seen && !peak.CompareAndSwap(seen, now); seen = peak.Load() {
+				}
+				if n == quick {
+					stuck.Store(true)
+				}
+				for stuck.Load() {
+					time.Sleep(time.Millisecond)
+				}
+				w.WriteHeader(http.StatusNoContent)
+			}}
+			s.Server = httptest.NewUnstartedServer(s)
+			s.EnableHTTP2 = true
+			r := newRig(t, func(o *webhook.Options) { o.HostAttempts = most })
+			if http2 {
+				s.StartTLS()
+				r.roots.AddCert(s.Certificate())
+			} else {
+				s.Start()
+			}
+			t.Cleanup(s.Close)
+			for i := range all {
+				r.publish("a", fmt.Sprint(i), fmt.Sprint("k", i%50))
+			}
+			id := r.subscribe(s.URL, `,"visibility":"1m"`)
+			r.until("the host is stuck", stuck.Load)
+			r.until("it has all that it may have", func() bool { return under.Load() == most })
+			r.until("no more is handed out than may be ready", func() bool { return r.status(id).Outstanding <= 4*most })
+			stuck.Store(false)
+			r.until("all are delivered", func() bool { return r.status(id).Acked == all })
+			if got := s.ids(); len(got) != all || peak.Load() > most {
+				t.Errorf("%d requests for %d events, %d at one time", len(got), all, peak.Load())
+			}
+		})
 	}
 }
 

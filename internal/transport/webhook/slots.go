@@ -27,6 +27,10 @@ type slots struct {
 	metrics  *metrics.Webhooks
 }
 
+// aheadMost bounds what is handed out ahead of the attempts that may be under way to
+// a host, in as many times those.
+const aheadMost = 3
+
 // load is how many attempts there are, and of how many bytes.
 type load struct{ attempts, bytes int }
 
@@ -44,18 +48,23 @@ func (l load) free(beside load) int {
 	return l.attempts - beside.attempts
 }
 
-// host is a host and port.
+// host is a host and port. To be stored as handed out takes an event as long as a fast
+// endpoint needs for many; so as many are handed out ahead as were delivered since the
+// last time: by then they have left. A slow endpoint gets none ahead.
 type host struct {
-	out     int
-	waiting []uint32
-	listed  map[uint32]bool
+	out       int
+	delivered int           // since something was taken last
+	sending   chan struct{} // a token for each attempt that is under way
+	waiting   []uint32
+	listed    map[uint32]bool
 }
 
 // lot is what was taken at one time.
 type lot struct {
-	n      int
-	host   string
-	proven bool
+	n       int
+	host    string
+	proven  bool
+	sending chan struct{} // of the host
 }
 
 func newSlots(most load, hostMost int, m *metrics.Webhooks) slots {
@@ -88,10 +97,14 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	defer s.mu.Unlock()
 	h := s.hosts[name]
 	if h == nil {
-		h = &host{}
+		h = &host{sending: make(chan struct{}, s.hostMost)}
 		s.hosts[name] = h
 	}
-	if h.out >= s.hostMost {
+	most := s.hostMost
+	if proven {
+		most += min(h.delivered, aheadMost*s.hostMost)
+	}
+	if h.out >= most {
 		if h.listed == nil {
 			h.listed = map[uint32]bool{}
 		}
@@ -119,9 +132,18 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 		}
 		return lot{}, false
 	}
-	n = min(n, free, s.hostMost-h.out)
+	n = min(n, free, most-h.out)
 	s.count(h, proven, load{n, 0})
-	return lot{n, name, proven}, true
+	h.delivered = 0
+	return lot{n, name, proven, h.sending}, true
+}
+
+// delivered gives the slot of an attempt back that succeeded.
+func (s *slots) delivered(l lot, bytes int, wake func(number uint32)) {
+	s.mu.Lock()
+	s.hosts[l.host].delivered++
+	s.mu.Unlock()
+	s.give(l, 1, bytes, wake)
 }
 
 // give gives slots back, with the bytes of their attempts, and wakes as many webhooks
