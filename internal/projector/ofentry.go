@@ -20,10 +20,10 @@ import (
 const levelOfEntry = 5
 
 const (
-	// TicketsOfEntryMax bounds the tickets that one entry is found by, and
-	// MessagesOfEntryMax the messages that are looked at for them. Whoever proposes
-	// keeps to both; an entry beyond them is counted, see [BusCounts].
-	TicketsOfEntryMax  = 1000
+	// TicketsOfEntryMax bounds the tickets that one entry is found by. Whoever proposes
+	// keeps to both bounds; an entry beyond them is counted, see [BusCounts].
+	TicketsOfEntryMax = 1000
+	// MessagesOfEntryMax bounds the messages that are looked at for its tickets.
 	MessagesOfEntryMax = 10_000
 )
 
