@@ -292,15 +292,15 @@ func (a *Agent) answer(ctx context.Context, id string, d ticket.Draft) error {
 	return a.send(ctx, job)
 }
 
-// send says what is stored, unless that was done. What the broker refuses for good
-// is not said again. Where that is for what the functions of the agent have put into it,
+// send says what is stored, unless that was done. What the broker itself refuses for
+// good is not said again. Where that is for what the functions of the agent have put into it,
 // whoever asked is told so in its place, for to them it would be silence.
 func (a *Agent) send(ctx context.Context, j *job) error {
 	if j.over {
 		return nil
 	}
 	_, err := a.sender.Resend(ctx, j.answer)
-	if err != nil && retryable(err) {
+	if err != nil && !refusedForGood(err) {
 		return err
 	}
 	if err != nil {

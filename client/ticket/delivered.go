@@ -75,16 +75,19 @@ type look struct {
 var errPassedBy = errors.New("it was not delivered in time, the ticket has gone on without it, or it is that of another agent")
 
 // look asks the broker how an execute stands. Why is set where that is over, and where
-// there was no answer. What the broker refuses for good is over: the ticket is not there,
-// or the agent is not, or has no right to it any more, and by asking again none of that
-// becomes otherwise.
+// there was no answer. What the broker itself refuses for good is over: the ticket is not
+// there, or the agent is not, or has no right to it any more, and by asking again none of
+// that becomes otherwise. Everything else is asked again.
 func (a *Agent) look(ctx context.Context, l *look, m *Message) (now delivery, why error) {
 	t, err := a.c.TicketAfter(ctx, m.TicketID, l.cursor)
 	switch {
-	case err != nil && retryable(err):
+	case refusedForGood(err):
+		return deliveryOver, fmt.Errorf("the broker refuses to say whether it is delivered: %w", err)
+	case err != nil && !retryable(err):
+		*l = look{own: map[string]bool{}} // perhaps it is the cursor that it does not take
 		return deliveryPending, err
 	case err != nil:
-		return deliveryOver, fmt.Errorf("the broker refuses to say whether it is delivered: %w", err)
+		return deliveryPending, err
 	}
 	for i := range t.Messages {
 		said := &t.Messages[i]

@@ -88,7 +88,7 @@ func (a *acts) all() (tickets, errs []string) {
 func TestRefusedForGoodEndsTheWork(t *testing.T) {
 	s, dir := newSpace(t), t.TempDir()
 	refusals := map[string]event.Code{
-		"INC-unknown": event.CodeTicketUnknown, "INC-forbidden": event.CodeNotPermitted, "INC-revoked": event.CodeTokenInvalid, "INC-waits": event.CodeDiskFull,
+		"INC-unknown": event.CodeTicketUnknown, "INC-forbidden": event.CodeNotPermitted, "INC-gone": event.CodeAgentUnknown, "INC-waits": event.CodeDiskFull,
 	}
 	var mu sync.Mutex
 	asked := map[string]int{} // guarded by mu
@@ -135,6 +135,59 @@ func TestRefusedForGoodEndsTheWork(t *testing.T) {
 	again.stop()
 	if tickets, _ = noted.all(); !slices.Equal(tickets, []string{"INC-waits", "INC-later"}) {
 		t.Errorf("it has acted on %q", tickets)
+	}
+}
+
+// TestWhatIsNoRefusalOfTheBrokerIsTriedAgain: an answer that says nothing about an execute,
+// or about a result, throws neither away, whoever has given it.
+func TestWhatIsNoRefusalOfTheBrokerIsTriedAgain(t *testing.T) {
+	page := func(status int) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { http.Error(w, "<html>", status) }
+	}
+	said := func(code event.Code) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) { refuse(w, code) }
+	}
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"page 500": page(http.StatusInternalServerError), "page 404": page(http.StatusNotFound), "page 403": page(http.StatusForbidden),
+		"internal": said(event.CodeInternal), "clock": said(event.CodeTokenInvalid), "unknown": said("of_a_later_version"), "cursor": said(event.CodeCursorUnknown),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSpace(t)
+			var executed atomic.Bool
+			var looks, results atomic.Int32
+			between := s.through(t, func(w http.ResponseWriter, r *http.Request) bool {
+				n := int32(0)
+				switch {
+				case strings.HasPrefix(r.URL.Path, "/v1/tickets/"):
+					n = looks.Add(1)
+				case executed.Load() && r.Method == http.MethodPost && r.URL.Path == "/v1/messages":
+					n = results.Add(1)
+				}
+				if n != 1 {
+					return false
+				}
+				answer(w)
+				return true
+			})
+			var noted acts
+			agent := between.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+				noted.noted(o)
+				o.HeartbeatEvery = time.Hour // the message is the result
+				do := o.Execute
+				o.Execute = func(ctx context.Context, x *ticketclient.Execution) (*ticketclient.Report, error) {
+					executed.Store(true)
+					return do(ctx, x)
+				}
+			})
+			s.approve("INC-1")
+			s.saidOf("INC-1", "net", ticket.TypeResult)
+			agent.stop()
+			tickets, errs := noted.all()
+			if !slices.Equal(tickets, []string{"INC-1"}) || !strings.Contains(strings.Join(errs, "\n"), "INC-1 is delivered is asked again") {
+				t.Errorf("it has acted on %q, and was told %q", tickets, errs)
+			}
+		})
 	}
 }
 

@@ -76,6 +76,20 @@ func Answer(to *ticket.Header, kind, target, key string, payload any) ticket.Dra
 	}
 }
 
+// refusedForGood says whether the broker itself has refused what an agent says, or asks
+// about a ticket, and will whoever says it again: for the words, or because the ticket or
+// the agent is not there or has no right to it. Every other error may pass: a proxy
+// answers in place of the broker, the broker fails, and a clock that is set makes a
+// token count again.
+func refusedForGood(err error) bool {
+	return refusedAs(err,
+		event.CodeTicketUnknown, event.CodeNotPermitted, event.CodeAgentUnknown, event.CodeSignatureInvalid, // also of a key that is revoked
+		event.CodeMessageInvalid, event.CodeMessageTypeUnknown, event.CodePayloadInvalid, event.CodeVersionUnsupported,
+		event.CodeVerbUnknown, event.CodeVerbDenied, event.CodeSecretRefused, event.CodeEventTooLarge, event.CodeRequestTooLarge,
+		event.CodeNonceReused, event.CodeIdempotencyConflict, event.CodeCorrelationInvalid, event.CodeAlreadyAnswered,
+		event.CodeTicketMoveIllegal, event.CodePlanConflict, event.CodePlanStale, event.CodeDeadlineMissed)
+}
+
 func refusedAs(err error, codes ...event.Code) bool {
 	e := (*event.Error)(nil)
 	if !errors.As(err, &e) {
