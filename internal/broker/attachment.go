@@ -169,11 +169,15 @@ func (a *Attachment) count(c dispatch.Counts) {
 // Acknowledge moves a stream's cursor forward: its client has everything up to it. A long
 // way is gone in parts.
 func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id string, c event.Cursor) (event.Cursor, error) {
-	if own := b.dispatch.Head(); c.Incarnation != "" && c.Incarnation != own.Incarnation {
+	head := b.dispatch.Head()
+	if c.Incarnation != "" && c.Incarnation != head.Incarnation {
 		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since.", c)
 	}
 	if err := b.own(p, id); err != nil {
 		return event.Cursor{}, err
+	}
+	if c.Position > head.Position { // apply refuses it too, but behind the first parts of a long way
+		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor @%d is beyond the log's head @%d.", c.Position, head.Position)
 	}
 	for {
 		part, err := b.acknowledgedAtOnce(id, c.Position)

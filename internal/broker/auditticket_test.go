@@ -265,7 +265,7 @@ func TestReadersCannotFloodTheLogWithCheckpoints(t *testing.T) {
 }
 
 // TestLongAcknowledgementIsFoundByEveryTicket: a stream that acknowledges more than one
-// entry is found by does so in several.
+// entry is found by does so in several, and in none if it says to have what there is not.
 func TestLongAcknowledgementIsFoundByEveryTicket(t *testing.T) {
 	s := newStaff(t, func(*box) {})
 	defer s.close()
@@ -298,6 +298,11 @@ func TestLongAcknowledgementIsFoundByEveryTicket(t *testing.T) {
 		})
 	}
 	opening.Wait()
+	_, err = s.Acknowledge(ctx, audit, made.Document.ID, event.Cursor{Position: s.Head().Position + 1000})
+	wantCode(t, "beyond the head", err, event.CodeCursorForeign)
+	if got, err := s.Acknowledge(ctx, audit, made.Document.ID, event.Cursor{}); err != nil || got.Position != 0 {
+		t.Fatalf("what was refused has moved the cursor to %s, %v", got, err)
+	}
 	to := event.Cursor{Position: s.Head().Position}
 	if got, err := s.Acknowledge(ctx, audit, made.Document.ID, to); err != nil || got.Position != to.Position {
 		t.Fatalf("acknowledged up to %s, %v", got, err)
