@@ -54,7 +54,7 @@ func (s *auditSearch) ofTicket(ctx context.Context, to uint64) error {
 		case f.index >= to:
 			return false, nil
 		case looked > auditScanMax:
-			end = f.index
+			end = max(f.index, s.page.Next) // an entry of several tickets may have been looked at by another of them
 			return false, nil
 		case !f.told || f.index < s.page.Next: // it is of several tickets, and was looked at
 			return true, nil
