@@ -88,6 +88,7 @@ func TestRaisedLevelListsOlderTickets(t *testing.T) {
 	rows(func(b *store.Batch) {
 		b.SetMessage(store.MessageStanding, store.StandingKey(ticket.StatePlanning, "T1"), []byte(`"`+messageID(1)+`"`))
 	})
+	checkSound(t, r)
 	r.do(configure(defaultSettings()))
 	if got := standing(t, r, ticket.StatePlanning, ""); got != nil {
 		t.Errorf("%q are listed as in planning", got)
