@@ -40,14 +40,20 @@ func (j *judged) grant() (*event.Error, error) {
 // deny takes a denial. One is enough.
 func (j *judged) deny() (*event.Error, error) {
 	r, refused, err := j.asked()
-	if refused == nil && err == nil {
-		r.Denied = j.id
-		j.settle(r.ID)
-		if r.Kind == requestPlan { // it is the plan that was denied, however often it was asked about
-			j.void(func(r *store.RequestRow) bool { return r.Kind == requestPlan && !granted(j.t, r, j.now) })
+	if refused != nil || err != nil {
+		return refused, err
+	}
+	r.Denied = j.id
+	j.settle(r.ID)
+	if r.Kind == requestPlan { // it is the plan that was denied, however often it was asked about
+		j.void(func(r *store.RequestRow) bool { return r.Kind == requestPlan && !granted(j.t, r, j.now) })
+	}
+	for i := range j.t.Requests {
+		if r := &j.t.Requests[i]; stands(r) && moot(j.t, r) { // it is granted, for as long as that counts
+			j.settle(r.ID)
 		}
 	}
-	return refused, err
+	return nil, nil
 }
 
 // asksFor reports whether an agent is one of those who ask for a ticket.
@@ -156,13 +162,14 @@ func (j *judged) use(id string) {
 }
 
 // approved refuses an execute that does not name as many live grants of the plan as
-// it needs, and binds those that it names.
+// it needs, and binds those that it names. What else was asked about the plan is void.
 func (j *judged) approved() (*event.Error, error) {
 	needed, err := j.needed()
 	if err != nil {
 		return nil, err
 	}
 	var approvers []string
+	binds := false
 	for _, id := range j.m.Executed.Approvals {
 		r, g := j.granting(id)
 		if r == nil {
@@ -177,6 +184,7 @@ func (j *judged) approved() (*event.Error, error) {
 		if g.Bound == "" {
 			g.Bound = j.id
 			j.settle(r.ID)
+			binds = true
 		}
 		needed = max(needed, r.Approvers)
 		if !slices.Contains(approvers, g.Approver) {
@@ -186,6 +194,9 @@ func (j *judged) approved() (*event.Error, error) {
 	if len(approvers) < needed {
 		return event.Errorf(event.CodeApprovalRequired, "The execute names live grants of %d approvers, and the plan needs %d.", len(approvers), needed).
 			With("payload/approval_ids").Fact("needed", needed), nil
+	}
+	if binds { // the plan is carried out: whoever was asked about it as well has nothing to decide any more
+		j.void(func(r *store.RequestRow) bool { return r.Kind == requestPlan && !granted(j.t, r, j.now) })
 	}
 	return nil, nil
 }

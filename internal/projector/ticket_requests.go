@@ -111,7 +111,7 @@ func missing(t *store.TicketRow, r *store.RequestRow, at int64) int {
 // Missing is how many more have to grant a request that the gate can decide still: a
 // grant is taken, and counts. Of any other it is zero.
 func Missing(t *store.TicketRow, r *store.RequestRow, now int64) int {
-	if !stands(r) || r.ExpiresMillis <= now || ticket.Terminal(t.State) {
+	if !stands(r) || r.ExpiresMillis <= now || ticket.Terminal(t.State) || moot(t, r) {
 		return 0
 	}
 	return missing(t, r, now)
@@ -156,14 +156,26 @@ func (j *judged) supersede(by *store.RequestRow) {
 // since somebody who granted them has asked for the ticket as well.
 func (j *judged) ungrant() {
 	for i := range j.t.Requests {
-		if r := &j.t.Requests[i]; stands(r) && r.ExpiresMillis > j.now && !granted(j.t, r, r.ExpiresMillis-1) {
+		if r := &j.t.Requests[i]; stands(r) && !moot(j.t, r) && r.ExpiresMillis > j.now && !granted(j.t, r, r.ExpiresMillis-1) {
 			j.again = append(j.again, r)
 		}
 	}
 }
 
-func (j *judged) planDenied() bool {
-	return slices.ContainsFunc(j.t.Requests, func(r store.RequestRow) bool { return r.Kind == requestPlan && r.Denied != "" })
+func (j *judged) planDenied() bool { return planDenied(j.t) }
+
+func planDenied(t *store.TicketRow) bool {
+	return slices.ContainsFunc(t.Requests, func(r store.RequestRow) bool { return r.Kind == requestPlan && r.Denied != "" })
+}
+
+// moot reports whether a request is about a plan that waits to be approved and was
+// denied, by an answer to this request or another: however it is granted, nothing follows.
+func moot(t *store.TicketRow, r *store.RequestRow) bool {
+	state := t.State
+	if state == ticket.StateEscalated {
+		state = t.ResumeTo
+	}
+	return r.Kind == requestPlan && state == ticket.StateAwaitingApproval && planDenied(t)
 }
 
 func closed(field, format string, args ...any) *event.Error {
