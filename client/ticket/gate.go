@@ -28,6 +28,7 @@ type Waiting struct {
 	Granted []string
 	Needed  int
 	missing int
+	given   map[string]int // how many grants of it there are by approver, whether or not they count
 	Expires time.Time
 	// Requesters have asked for the ticket. None of them approves it.
 	Requesters []string
@@ -128,8 +129,9 @@ func (g *Gate) waitingOf(ctx context.Context, id string) (map[string]*Waiting, e
 		if m == nil || a.Missing == 0 {
 			continue
 		}
-		w := &Waiting{Request: m, Needed: a.Approvers, missing: a.Missing, Requesters: t.Requesters, Breakers: t.Breakers}
+		w := &Waiting{Request: m, Needed: a.Approvers, missing: a.Missing, given: map[string]int{}, Requesters: t.Requesters, Breakers: t.Breakers}
 		for _, grant := range a.Grants {
+			w.given[grant.Approver]++
 			if grant.Counts {
 				w.Granted = append(w.Granted, grant.Approver)
 			}
@@ -244,6 +246,12 @@ func (g *Gate) Deny(ctx context.Context, w *Waiting, code, reason string) (clien
 	})
 }
 
+// say decides a request. Who has granted it, and whose grant does not count any more,
+// decides it anew, which is not what they have said before.
 func (g *Gate) say(ctx context.Context, w *Waiting, kind string, payload any) (client.MessageReceipt, error) {
-	return g.sender.Send(ctx, Answer(&w.Request.Header, kind, ticket.RoleOrchestrator, "decide/"+w.Request.ID, payload))
+	key := "decide/" + w.Request.ID
+	if given := w.given[g.sender.Name()]; given > 0 {
+		key += fmt.Sprintf("/%d", given+1)
+	}
+	return g.sender.Send(ctx, Answer(&w.Request.Header, kind, ticket.RoleOrchestrator, key, payload))
 }

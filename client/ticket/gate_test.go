@@ -82,6 +82,35 @@ func isCode(err error, code event.Code) bool {
 	return errors.As(err, &e) && e.Code == code
 }
 
+// TestWhoseGrantHasExpiredGrantsAgain: the request waits for them as for others, and the
+// gate says it anew.
+func TestWhoseGrantHasExpiredGrantsAgain(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			p, err := proposed(ctx, r)
+			p.Tier = 3
+			return p, err
+		}
+	})
+	request := s.irreversible("INC-1")
+	alice := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice"))
+	w := tickettest.Wait(t.Context(), t, alice)
+	now := time.Now().UTC()
+	s.send("alice", ticketclient.Answer(&w.Request.Header, ticket.TypeApprovalGrant, ticket.RoleOrchestrator, "decide/"+request, &ticketclient.ApprovalGrant{
+		RequestID: request, PlanID: w.Ask().PlanID, PlanHash: w.Ask().PlanHash, Approver: "alice", DecidedAt: now, ExpiresAt: now.Add(time.Second), SingleUse: true,
+	}))
+	for w = tickettest.Wait(t.Context(), t, alice); len(w.Granted) > 0; w = tickettest.Wait(t.Context(), t, alice) {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if _, err := alice.Approve(t.Context(), w, "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if w = tickettest.Wait(t.Context(), t, alice); w.Missing() != 1 || !slices.Equal(w.Granted, []string{"alice"}) {
+		t.Errorf("after the second grant, what waits is %+v", w)
+	}
+}
+
 // TestGateShowsAgainWhatAnAmendmentTakesBack: who asks for a ticket does not decide it, so
 // that what they granted before waits for others, and who has granted it still is listed.
 func TestGateShowsAgainWhatAnAmendmentTakesBack(t *testing.T) {
