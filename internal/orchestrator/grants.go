@@ -53,11 +53,15 @@ func (d *decision) live(request *ticketclient.Message) (l standing) {
 	return l
 }
 
-// granted says where the approval of the plan has come to. Where none was asked for
-// there is enough of it, that is while no breaker is open.
+// granted says where the approval of the plan has come to. By the rules of the broker
+// nobody has to approve one of a low tier while no breaker is open, although they were
+// asked while one was: it names no grants then, which may be over, and is not made anew
+// for that. Only a denial counts all the same.
 func (d *decision) granted() standing {
-	if d.request == nil {
-		return standing{enough: len(d.t.Breakers) == 0}
+	low := d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
+	switch {
+	case d.request == nil, low && d.denies[d.request.ID] == nil:
+		return standing{enough: low}
 	}
 	return d.live(d.request)
 }
@@ -78,7 +82,7 @@ func (d *decision) awaiting() {
 		d.to("DENIED", deny.Payload.(*ticketclient.ApprovalDeny).ReasonCode, deny)
 		return
 	}
-	switch l := d.granted(); {
+	switch l := d.live(d.request); {
 	case l.enough:
 		d.to("APPROVED", "granted", l.grants...)
 	case l.lapsed || d.lapses[d.request.ID] != nil:

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/internal/orchestrator"
 	"signalbox/internal/tickettest"
@@ -93,6 +94,53 @@ func TestPlanIsApprovedByWhatTheBrokerCounts(t *testing.T) {
 			moves, wake := next(t, policy(t, oneSlice), s, now)
 			if moves != c.want || c.want == "" && !wake.Equal(c.wake.Truncate(time.Nanosecond)) {
 				t.Errorf("the next moves are %q, and it wakes at %s", moves, wake)
+			}
+		})
+	}
+}
+
+// TestNobodyIsNeededOnceNoBreakerIsOpen: a plan of a low tier that was approved under an
+// open breaker is carried out, without the grants, when no breaker is open any more. One
+// that was denied is not, and neither is one of a higher tier.
+func TestNobodyIsNeededOnceNoBreakerIsOpen(t *testing.T) {
+	now := time.Now()
+	hour, open := now.Add(time.Hour), []client.TicketBreaker{{Target: "fw/1", Opened: now}}
+	for _, c := range []struct {
+		name     string
+		tier     int
+		until    time.Time // of the grant
+		denied   bool
+		breakers []client.TicketBreaker
+		want     string
+		ids      int
+	}{
+		{"the grant is over", 1, now.Add(-time.Minute), false, nil, "execute ", 0},
+		{"the grant counts", 1, hour, false, nil, "execute ", 0},
+		{"the breaker is open", 1, hour, false, open, "execute ", 1},
+		{"the breaker is open, and the grant is over", 1, now.Add(-time.Minute), false, open, "ticket.state PLANNING ", 0},
+		{"it was denied", 1, now.Add(-time.Minute), true, nil, "escalation approval_lapsed ", 0},
+		{"the tier is higher", 2, now.Add(-time.Minute), false, nil, "ticket.state PLANNING ", 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, request := awaited(t, c.tier, hour)
+			s.grants("alice", request, "", c.until)
+			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m6", &ticketclient.State{From: "AWAITING_APPROVAL", To: "APPROVED", Cause: []string{"m6"}})
+			if c.denied { // while it was carried out
+				s.say("orch", ticket.TypeState, ticket.RoleIntake, "m7", &ticketclient.State{From: "APPROVED", To: "EXECUTING"})
+				s.say("bob", ticket.TypeApprovalDeny, ticket.RoleOrchestrator, request.ID, &ticketclient.ApprovalDeny{RequestID: request.ID, Approver: "bob", ReasonCode: "no"})
+			}
+			s.Breakers = c.breakers
+			p := policy(t, oneSlice)
+			moves, _ := next(t, p, s, now)
+			ids := 0
+			all, _ := p.Decide("orch", &s.Ticket, now)
+			for _, m := range all {
+				if x, ok := m.Payload.(*ticketclient.Execute); ok {
+					ids = len(x.ApprovalIDs)
+				}
+			}
+			if moves != c.want || ids != c.ids {
+				t.Errorf("the next moves are %q with %d grants", moves, ids)
 			}
 		})
 	}
