@@ -21,7 +21,7 @@ const (
 	// subscriptionLife ends the subscription of an agent that never comes back.
 	subscriptionLife = event.Duration(30 * 24 * time.Hour)
 	// planAttempts is how often an agent is asked for a plan that it fails to make: for
-	// some two minutes.
+	// some two minutes. A subscription that an earlier version has made keeps its own.
 	planAttempts = 8
 	// againMin and againMax are between the attempts of what has failed.
 	againMin = time.Second
@@ -40,7 +40,8 @@ type AgentOptions struct {
 
 	// Plan says how the agent would do what is asked for. It must change nothing.
 	// Hash, number, slice and revision are filled in. After an error it is called again,
-	// eight times within some two minutes; then the agent escalates what it said.
+	// as often as the agent's subscription hands the request out: eight times within some
+	// two minutes where the agent has made it. Then the agent escalates what it said.
 	Plan func(context.Context, *PlanRequest) (*Proposal, error)
 	// Execute, Rollback and Verify carry out the three modes of an execute, each for
 	// one at most once that ends without an error; one that is nil is answered with
