@@ -146,6 +146,20 @@ func TestNobodyIsNeededOnceNoBreakerIsOpen(t *testing.T) {
 	}
 }
 
+// TestQuestionOfAnEarlierPlanStopsNothing: the broker keeps the request to reset a breaker
+// when a plan is made anew. That nobody answers it does not stop a plan without that target.
+func TestQuestionOfAnEarlierPlanStopsNothing(t *testing.T) {
+	s, _ := verified(t)
+	s.Messages = s.Messages[:4]
+	reset := s.say("orch", ticket.TypeApprovalRequest, ticket.RoleGate, "m4", &ticketclient.ApprovalRequest{Kind: "breaker_reset", Target: "fw/1", ApproversRequired: 1})
+	s.say("orch", ticket.TypeState, ticket.RoleIntake, "m4", &ticketclient.State{From: "PLANNED", To: "PLANNING"})
+	s.say("orch", ticket.TypePlanRequest, "network", "m6", &ticketclient.PlanRequest{SliceID: "fw", Revision: 2})
+	s.say(ticket.RoleBus, ticket.TypeEscalation, ticket.RoleOrchestrator, reset.ID, &ticketclient.Escalation{ReasonCode: "expires_at_missed", Severity: "warning"})
+	if moves, _ := next(t, policy(t, oneSlice), s, time.Now()); moves != "" {
+		t.Errorf("the ticket goes on with %q", moves)
+	}
+}
+
 // TestExpiredRequestIsTheBussToSay: nothing is asked again before, and the gate is once it
 // has said to go on.
 func TestExpiredRequestIsTheBussToSay(t *testing.T) {

@@ -38,6 +38,7 @@ type view struct {
 	requests int                                // how many there were about the plan of the revision
 	asks     map[string]*question               // by what the gate is asked for, see [aboutEscalation]
 	asked    int                                // how many of these there were
+	posed    map[string]bool                    // requests that were one of these, also of an earlier plan
 	grants   map[string][]*ticketclient.Message // by request
 	bound    map[string]bool                    // grants that an execute has named
 	denies   map[string]*ticketclient.Message
@@ -79,7 +80,7 @@ type run struct {
 // look folds the messages of a ticket.
 func look(p *Policy, me string, t *ticketclient.Ticket) *view {
 	v := &view{
-		t: t, me: me, asks: map[string]*question{}, grants: map[string][]*ticketclient.Message{},
+		t: t, me: me, asks: map[string]*question{}, posed: map[string]bool{}, grants: map[string][]*ticketclient.Message{},
 		bound: map[string]bool{}, denies: map[string]*ticketclient.Message{}, lapses: map[string]*ticketclient.Message{},
 	}
 	for _, m := range t.Messages {
@@ -223,7 +224,7 @@ func (v *view) asking(m *ticketclient.Message, payload *ticketclient.ApprovalReq
 		q = &question{}
 		v.asks[about] = q
 	}
-	q.request = m
+	q.request, v.posed[m.ID] = m, true
 	q.times++
 	v.asked++
 }
@@ -240,21 +241,11 @@ func (v *view) escalated(m *ticketclient.Message, payload *ticketclient.Escalati
 	switch {
 	case r != nil && m.From == ticket.RoleBus && payload.ReasonCode == reasonUndelivered:
 		r.dead = true
-	case v.lapses[m.CausationID] == m && v.questioned(m.CausationID):
+	case v.lapses[m.CausationID] == m && v.posed[m.CausationID]:
 	case payload.Severity == "info", m.From == v.me && m.To == ticket.RolePlatformOps:
 	default:
 		v.stops = append(v.stops, m)
 	}
-}
-
-// questioned reports whether a message is a question to the gate.
-func (v *view) questioned(id string) bool {
-	for _, q := range v.asks {
-		if q.request.ID == id {
-			return true
-		}
-	}
-	return false
 }
 
 func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.State) {
