@@ -28,6 +28,7 @@ type Waiting struct {
 	Granted []string
 	Needed  int
 	missing int
+	agreed  map[string]int // how many of Granted there are by choice
 	given   map[string]int // how many grants of it there are by approver, whether or not they count
 	Expires time.Time
 	// Requesters have asked for the ticket. None of them approves it.
@@ -42,6 +43,15 @@ type Waiting struct {
 // Missing is how many more have to say yes. Who has said yes to different options does
 // not agree.
 func (w *Waiting) Missing() int { return w.missing }
+
+// MissingAfter is how many more have to say yes once somebody has who did not before: of a
+// request that has options, those who have chosen another one do not count with them.
+func (w *Waiting) MissingAfter(choice string) int {
+	if len(w.Ask().Options) == 0 {
+		return max(0, w.missing-1)
+	}
+	return min(w.missing, max(0, w.Needed-w.agreed[choice]-1))
+}
 
 // Ask returns the payload of the request.
 func (w *Waiting) Ask() *ApprovalRequest { return w.Request.Payload.(*ApprovalRequest) }
@@ -129,11 +139,12 @@ func (g *Gate) waitingOf(ctx context.Context, id string) (map[string]*Waiting, e
 		if m == nil || a.Missing == 0 {
 			continue
 		}
-		w := &Waiting{Request: m, Needed: a.Approvers, missing: a.Missing, given: map[string]int{}, Requesters: t.Requesters, Breakers: t.Breakers}
+		w := &Waiting{Request: m, Needed: a.Approvers, missing: a.Missing, agreed: map[string]int{}, given: map[string]int{}, Requesters: t.Requesters, Breakers: t.Breakers}
 		for _, grant := range a.Grants {
 			w.given[grant.Approver]++
 			if grant.Counts {
 				w.Granted = append(w.Granted, grant.Approver)
+				w.agreed[grant.Choice]++
 			}
 		}
 		w.Fault = g.fill(ctx, w, plans, proposals)

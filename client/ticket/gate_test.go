@@ -111,6 +111,40 @@ func TestWhoseGrantHasExpiredGrantsAgain(t *testing.T) {
 	}
 }
 
+// TestWhoChoosesOtherwiseDoesNotAgree: of those who choose from options, as many have to
+// choose the same.
+func TestWhoChoosesOtherwiseDoesNotAgree(t *testing.T) {
+	s := newSpace(t)
+	open := s.open("INC-1")
+	page := s.send("net", ticketclient.Answer(&open, ticket.TypeEscalation, ticket.RoleOrchestrator, "", &ticketclient.Escalation{
+		ReasonCode: "stuck", Severity: "warning", Refs: []string{open.ID}, ContextRef: open.ID, Asks: []string{"What now?"},
+	}))
+	tier := 0
+	s.send("orch", ticketclient.Answer(&open, ticket.TypeState, "intake", "", &ticketclient.State{From: "OPEN", To: "ESCALATED", ReasonCode: "stuck", Cause: []string{page}, Tier: &tier}))
+	s.send("orch", ticketclient.Answer(&open, ticket.TypeApprovalRequest, "gate", "", &ticketclient.ApprovalRequest{
+		Kind: "escalation", Summary: "What now?", Risk: ticketclient.Risk{BlastRadius: "none", Reversibility: "full", DataClass: "none"},
+		ApproversRequired: 2, Options: []string{"resume", "close"},
+	}))
+	alice, bob := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice")), ticketclient.NewGate(s.c, "bob", tickettest.Key("bob"))
+	w := tickettest.Wait(t.Context(), t, alice)
+	if n := w.MissingAfter("close"); n != 1 {
+		t.Errorf("after the first there are %d missing", n)
+	}
+	if _, err := alice.Approve(t.Context(), w, "close", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	w = tickettest.Wait(t.Context(), t, bob)
+	if same, other := w.MissingAfter("close"), w.MissingAfter("resume"); same != 0 || other != 1 {
+		t.Errorf("of those who choose the same there are %d missing then, and of others %d", same, other)
+	}
+	if _, err := bob.Approve(t.Context(), w, "resume", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if w = tickettest.Wait(t.Context(), t, bob); w.Missing() != 1 {
+		t.Errorf("after both have chosen otherwise there are %d missing", w.Missing())
+	}
+}
+
 // TestGateShowsAgainWhatAnAmendmentTakesBack: who asks for a ticket does not decide it, so
 // that what they granted before waits for others, and who has granted it still is listed.
 func TestGateShowsAgainWhatAnAmendmentTakesBack(t *testing.T) {

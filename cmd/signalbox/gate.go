@@ -227,7 +227,7 @@ func (a *app) approve(ctx context.Context, g *ticketclient.Gate, w *ticketclient
 	if err != nil {
 		return err
 	}
-	return a.decided(w, "approved", cmp.Or(receipt.First, receipt.ID), max(0, w.Missing()-1))
+	return a.decided(w, "approved", cmp.Or(receipt.First, receipt.ID), w.MissingAfter(choice))
 }
 
 // decided says what was done, and how many still have to agree.
