@@ -269,7 +269,7 @@ func describeDetail(b *bytes.Buffer, topic string, raw json.RawMessage) {
 	}
 	value := func(name string) string { return strings.Trim(string(members[name]), `"`) }
 	b.WriteString(strings.TrimSpace(cmp.Or(value("op"), value("code")) + " " + topic))
-	first := []string{"subscription", "id", "principal", "type", "message", "ticket", "handed", "acked", "nacked", "extended", "gone", "from", "to", "position", "letter", "cause", "count", "reason"}
+	first := []string{"subscription", "id", "principal", "type", "message", "ticket", "handed", "acked", "nacked", "extended", "returned", "gone", "from", "to", "position", "letter", "cause", "count", "reason"}
 	for _, name := range first {
 		if members[name] != nil {
 			fmt.Fprintf(b, "  %s %s", name, value(name))

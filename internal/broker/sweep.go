@@ -43,7 +43,8 @@ func (b *Broker) sweepLoop() {
 		}
 		if behind := b.due.takeMissed(); behind != nothingMissed {
 			b.sweep(behind, sweptMax)
-		} else if time.Since(last) >= sweepEvery {
+		}
+		if time.Since(last) >= sweepEvery {
 			b.advance()
 			last = time.Now()
 		}
@@ -85,7 +86,7 @@ func (s *sweeper) run(told, most uint64) error {
 		cursor := max(state.Cursor, told)
 		switch {
 		case state.Paused || state.Disabled:
-		case state.Outstanding > 0 || cursor+most < s.head:
+		case state.Outstanding > 0 || state.Cursor+most < s.head || state.Endpoint.Failures > 0: // it may have to be asked for its consent
 			asked = append(asked, number)
 		case cursor < s.head:
 			s.behind = append(s.behind, hookPlace{number, cursor})

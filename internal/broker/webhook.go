@@ -85,6 +85,7 @@ func (b *Broker) HandOutWebhook(ctx context.Context, id string, limit int) (hand
 type WebhookVerdict struct {
 	Token     string
 	Delivered bool
+	Unsent    bool // nothing of it left: it is no attempt
 	// Of an attempt that failed: when the event may be tried again, for how long the
 	// endpoint wants to be left alone, whether it gave no answer, and why.
 	Delay, Hold time.Duration
@@ -103,7 +104,10 @@ func (b *Broker) SettleWebhook(ctx context.Context, id, sink string, verdicts []
 			return err
 		}
 		s := eventlog.Settle{Position: position, Token: token, Verdict: eventlog.VerdictAck, With: v.With}
-		if !v.Delivered {
+		switch {
+		case v.Unsent:
+			s.Verdict = eventlog.VerdictReturn
+		case !v.Delivered:
 			s.Verdict, s.Error, s.Unanswered = eventlog.VerdictNack, cut(v.Reason), v.Unanswered
 			s.Delay, s.Hold = min(v.Delay, delayMax).Milliseconds(), min(v.Hold, delayMax).Milliseconds()
 		}

@@ -128,6 +128,8 @@ const (
 	VerdictAck    = "ack"
 	VerdictNack   = "nack"
 	VerdictExtend = "extend"
+	// VerdictReturn is for an event that nobody got: its hand-out is none.
+	VerdictReturn = "return"
 )
 
 // Gap names what was removed before a subscription read it.

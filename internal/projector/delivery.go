@@ -316,6 +316,10 @@ func (p *Projector) settleAll(s *subscription, proposal *eventlog.Proposal, d *D
 			row.DueMillis = now + v.Delay
 			p.replace(s, v.Position, row.State, row)
 			p.armDeadline(s, row.DueMillis)
+		case eventlog.VerdictReturn:
+			row.Attempts = max(row.Attempts, 1) - 1
+			row.State, row.DueMillis = store.PendingReady, now
+			p.replace(s, v.Position, store.PendingOut, row)
 		default:
 			s.Nacked++
 			p.fail(s, v.Error)

@@ -27,6 +27,7 @@ type deliveryDetail struct {
 	Acked        string `json:"acked,omitempty"`
 	Nacked       string `json:"nacked,omitempty"`
 	Extended     string `json:"extended,omitempty"`
+	Returned     string `json:"returned,omitempty"`    // handed out, and sent to nobody
 	From         uint64 `json:"from,omitempty,string"` // of acknowledge, gap and read: the cursor before
 	To           uint64 `json:"to,omitempty,string"`   // and after
 	Position     uint64 `json:"position,omitempty,string"`
@@ -39,7 +40,7 @@ type deliveryDetail struct {
 func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, d *Delivery, cursor uint64) error {
 	op := proposal.Subscription
 	detail := deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}
-	var handed, acked, nacked, extended, gone Ranges
+	var handed, acked, nacked, extended, returned, gone Ranges
 	switch {
 	case d.Stale:
 		return nil
@@ -59,6 +60,8 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 				acked.Add(verdict.Position)
 			case verdict.Verdict == eventlog.VerdictExtend:
 				extended.Add(verdict.Position)
+			case verdict.Verdict == eventlog.VerdictReturn:
+				returned.Add(verdict.Position)
 			default:
 				nacked.Add(verdict.Position)
 			}
@@ -68,7 +71,8 @@ func (p *Projector) deliveryEntry(s *subscription, proposal *eventlog.Proposal, 
 	case s.Cursor != cursor: // acknowledge and gap
 		detail.From, detail.To = cursor, s.Cursor
 	}
-	detail.Handed, detail.Acked, detail.Nacked, detail.Extended, detail.Gone = handed.Text(), acked.Text(), nacked.Text(), extended.Text(), gone.Text()
+	detail.Handed, detail.Acked, detail.Nacked, detail.Gone = handed.Text(), acked.Text(), nacked.Text(), gone.Text()
+	detail.Extended, detail.Returned = extended.Text(), returned.Text()
 	if detail == (deliveryDetail{Op: op.Op, Subscription: op.ID, Principal: proposal.Principal}) {
 		return nil
 	}
@@ -170,7 +174,7 @@ func DeliveryPositions(detail []byte) [][2]uint64 {
 func (d *deliveryDetail) listed() bool { return d.To <= d.From || d.Handed != "" }
 
 func (d *deliveryDetail) positions() (out [][2]uint64) {
-	for _, text := range []string{d.Handed, d.Gone, d.Acked, d.Nacked, d.Extended} {
+	for _, text := range []string{d.Handed, d.Gone, d.Acked, d.Nacked, d.Extended, d.Returned} {
 		for part := range strings.SplitSeq(text, ",") {
 			first, last, isRange := strings.Cut(part, "-")
 			if !isRange {

@@ -141,7 +141,7 @@ func (d *subscribing) settle() *eventlog.Proposal {
 	for _, position := range positions {
 		op.Settle = append(op.Settle, eventlog.Settle{
 			Position: position, Token: rows[position].Token - uint64(rapid.IntRange(0, 1).Draw(d.t, "older")),
-			Verdict: rapid.SampledFrom([]string{eventlog.VerdictAck, eventlog.VerdictNack, eventlog.VerdictExtend}).Draw(d.t, "verdict"),
+			Verdict: rapid.SampledFrom([]string{eventlog.VerdictAck, eventlog.VerdictNack, eventlog.VerdictExtend, eventlog.VerdictReturn}).Draw(d.t, "verdict"),
 			Delay:   int64(rapid.SampledFrom([]int{0, 3000}).Draw(d.t, "delay")),
 		})
 	}

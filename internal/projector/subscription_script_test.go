@@ -252,7 +252,7 @@ func (s *script) positions(key string) (list []uint64) {
 // settle id=A (ack|nack|extend)=(1.1,2.2) [delay=5s] [hold=1m] [error=E]
 func (s *script) settle() string {
 	op := s.subOp(eventlog.SubscriptionSettle)
-	for _, verdict := range []string{eventlog.VerdictAck, eventlog.VerdictNack, eventlog.VerdictExtend} {
+	for _, verdict := range []string{eventlog.VerdictAck, eventlog.VerdictNack, eventlog.VerdictExtend, eventlog.VerdictReturn} {
 		arg, _ := s.data.Arg(verdict)
 		for _, text := range arg.Vals {
 			position, token := s.token(text)

@@ -3,9 +3,11 @@
 package web
 
 import (
+	"errors"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"syscall"
 	"time"
@@ -17,7 +19,8 @@ import (
 // whatever net/http, a lane or TLS writes; and of answers where several share one
 // (sharedAnswer), since there a client can hold one of them up and take the others.
 
-// pieceBytes is what a reader must take within the stall timeout.
+// pieceBytes is what a reader of an answer that shares its connection must take within
+// the stall timeout. On a connection of its own anything will do.
 const pieceBytes = 64 << 10
 
 // patientConn is a connection on which no write waits for ever. It offers bytes to
@@ -62,8 +65,14 @@ func (c *patientConn) Write(b []byte) (n int, err error) {
 	if err != nil || len(rest) == 0 {
 		return n, err
 	}
-	m, err := inTime(&c.due, c.TCPConn, c.TCPConn.Write, rest, c.stall)
-	return n + m, err
+	for {
+		m, err := inTime(&c.due, c.TCPConn, c.TCPConn.Write, rest, c.stall)
+		n += m
+		if m == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.due.isOwn() {
+			return n, err
+		}
+		rest = rest[m:] // a slow client has taken a part, so it has not stalled
+	}
 }
 
 // ReadFrom keeps io.Copy from writing past Write by the method of TCPConn.
@@ -131,6 +140,12 @@ func (d *dueTime) set(of deadliner, t time.Time) error {
 	defer d.mu.Unlock()
 	d.own = !t.IsZero()
 	return of.SetWriteDeadline(t)
+}
+
+func (d *dueTime) isOwn() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.own
 }
 
 // limit gives the next write so much time, and lift takes that off: it would end a

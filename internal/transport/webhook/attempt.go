@@ -164,21 +164,34 @@ type outcome struct {
 	unanswered bool          // it had the request, and said nothing
 	disable    string        // why nothing more may be sent to it
 	took       time.Duration
+	unsent     bool // nothing has left
 }
 
-// send makes one attempt, as soon as its host has a token of sending for it. It ends by
-// the timeout, whatever the endpoint does.
-func (e *Engine) send(ctx context.Context, w *broker.Webhook, target *url.URL, m message, sending chan struct{}) (o outcome) {
+// halts reports whether the endpoint is to get nothing more for now.
+func (o *outcome) halts() bool { return o.hold > 0 || o.disable != "" }
+
+// send makes one attempt, as soon as its host has a token of sending for it, if the
+// endpoint may still get something then. It ends by the timeout, whatever the endpoint
+// does.
+func (e *Engine) send(ctx context.Context, ep *endpoint, sending chan struct{}, w *broker.Webhook, target *url.URL, m message) (o outcome) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
 	defer cancel()
 	select {
 	case sending <- struct{}{}:
-		defer func() { <-sending }()
 	case <-ctx.Done():
-		return e.failure(ctx.Err(), false, w.Document.ID)
+		return outcome{class: metrics.WebhookFailed, unsent: true}
 	}
 	began := time.Now()
-	defer func() { o.took = time.Since(began) }()
+	defer func() {
+		o.took = time.Since(began)
+		if o.halts() {
+			e.halt(ep)
+		}
+		<-sending
+	}()
+	if e.sinkOf(ep) != w.Document.Sink {
+		return outcome{class: metrics.WebhookFailed, unsent: true}
+	}
 	var written atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) }})
 	req, err := e.request(traced, w, target, http.MethodPost, m.body)

@@ -79,6 +79,9 @@ const (
 	retryTake = time.Second
 	// retrySlot is after what time a webhook asks again for a slot.
 	retrySlot = 5 * time.Second
+	// quickPart is what part of the timeout a quick answer takes at most: what is handed
+	// out ahead waits for a few of them, and must have its whole time after that.
+	quickPart = 20
 	// stopGrace is what attempts get to end when the engine is told to.
 	stopGrace = 5 * time.Second
 )
@@ -106,6 +109,8 @@ type endpoint struct {
 	settling bool      // somebody stores outcomes; guarded by Engine.mu
 	busy     bool      // its next events are being looked for; guarded by Engine.mu
 	again    bool      // and then look once more; guarded by Engine.mu
+	sink     string    // to which events may leave; "": to none just now; guarded by Engine.mu
+	halting  int       // outcomes that halt it and are not stored yet; guarded by Engine.mu
 	nextSend time.Time // by the rate that it allows; owned by whoever set busy
 }
 
@@ -113,6 +118,7 @@ type endpoint struct {
 type settled struct {
 	sink     string
 	verdicts []broker.WebhookVerdict
+	halts    bool
 }
 
 // New makes an engine.
@@ -230,7 +236,13 @@ func (e *Engine) end(ep *endpoint) {
 // take hands out what an endpoint may get just now, and sends it.
 func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	defer e.end(ep)
+	if e.halted(ep) {
+		return // it comes again when that is stored
+	}
 	w, ok, err := e.b.Webhook(ep.number)
+	if err == nil && (!ok || w.Wait != 0 || w.Document.Sink != e.sinkOf(ep)) {
+		e.setSink(ep, "")
+	}
 	switch {
 	case err != nil:
 		e.log.Error("a webhook cannot be read, and is again in a moment", "err", err)
@@ -272,11 +284,42 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 		e.launch(ctx, ep, func(ctx context.Context) {
 			e.handshake(ctx, &w, target)
 			e.slots.give(lot, 1, 0, e.wake)
-			e.done(ep, 1)
+			e.done(ep, 1, 0)
 		})
 		return
 	}
 	e.handOut(ctx, ep, lot, &w, target)
+}
+
+// sinkOf is to where events of an endpoint that wait for their turn may leave, and
+// setSink changes that.
+func (e *Engine) sinkOf(ep *endpoint) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ep.sink
+}
+
+func (e *Engine) setSink(ep *endpoint, sink string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if ep.halting == 0 {
+		ep.sink = sink
+	}
+}
+
+// halt keeps what waits from leaving, and more from being handed out, until the outcome
+// that says so is stored: from then on the broker says it.
+func (e *Engine) halt(ep *endpoint) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	ep.sink = ""
+	ep.halting++
+}
+
+func (e *Engine) halted(ep *endpoint) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return ep.halting > 0
 }
 
 func (e *Engine) under(ep *endpoint) int {
@@ -323,6 +366,7 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 	if w.Rate > 0 && len(messages) > 0 {
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
+	e.setSink(ep, w.Document.Sink)
 	for _, m := range messages {
 		e.launch(ctx, ep, func(ctx context.Context) { e.deliver(ctx, ep, lot, w, target, m) })
 	}
@@ -339,10 +383,11 @@ func (e *Engine) launch(ctx context.Context, ep *endpoint, attempt func(context.
 	e.running.Go(func() { attempt(ctx) })
 }
 
-// done ends attempts.
-func (e *Engine) done(ep *endpoint, attempts int) {
+// done ends attempts, of which so many have halted the endpoint.
+func (e *Engine) done(ep *endpoint, attempts, halting int) {
 	e.mu.Lock()
 	ep.out -= attempts
+	ep.halting -= halting
 	idle := ep.out == 0 && !ep.busy && time.Now().After(ep.nextSend)
 	if idle && e.endpoints[ep.number] == ep {
 		delete(e.endpoints, ep.number)
@@ -356,31 +401,33 @@ func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 // deliver makes one attempt, and has what became of it stored. It gives its slot of
 // the lot back as soon as there is an answer.
 func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL, m message) {
-	o := e.send(ctx, w, target, m, lot.sending)
-	if o.class == metrics.WebhookDelivered {
-		e.slots.delivered(lot, len(m.body), e.wake)
+	o := e.send(ctx, ep, lot.sending, w, target, m)
+	if o.class == metrics.WebhookDelivered && o.took <= e.timeout(&w.Document)/quickPart {
+		e.slots.quick(lot, len(m.body), e.wake)
 	} else {
 		e.slots.give(lot, 1, len(m.body), e.wake)
 	}
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
-		e.done(ep, 1) // the broker stops: it is sent again after its deadline
+		e.done(ep, 1, 0) // the broker stops: it is sent again after its deadline
 		return
 	}
 	e.wake(ep.number)
-	e.metrics.Attempted(o.class, o.took)
+	if !o.unsent {
+		e.metrics.Attempted(o.class, o.took)
+	}
 	if o.disable != "" {
 		e.disable(ctx, &w.Document, o.disable)
 	}
 	verdicts := make([]broker.WebhookVerdict, len(m.events))
 	for i, h := range m.events {
-		verdicts[i] = broker.WebhookVerdict{Token: h.Token, Delivered: o.class == metrics.WebhookDelivered, With: i > 0}
-		if !verdicts[i].Delivered {
+		verdicts[i] = broker.WebhookVerdict{Token: h.Token, Delivered: o.class == metrics.WebhookDelivered, Unsent: o.unsent, With: i > 0}
+		if !verdicts[i].Delivered && !o.unsent {
 			v := &verdicts[i]
 			v.Reason, v.Unanswered, v.Hold = o.reason, o.unanswered, o.hold
 			v.Delay = max(e.delay(h.Attempt), o.hold)
 		}
 	}
-	e.settle(ctx, ep, w.Document.ID, settled{w.Document.Sink, verdicts})
+	e.settle(ctx, ep, w.Document.ID, settled{w.Document.Sink, verdicts, o.halts()})
 }
 
 // settle has what became of an attempt stored: by whoever stores outcomes of the
@@ -410,12 +457,16 @@ func (e *Engine) settle(ctx context.Context, ep *endpoint, id string, s settled)
 
 // store has what became of attempts stored, whether the engine goes on or not.
 func (e *Engine) store(ctx context.Context, ep *endpoint, id string, list []settled) {
-	defer e.done(ep, len(list))
+	halting := 0
+	defer func() { e.done(ep, len(list), halting) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	var verdicts []broker.WebhookVerdict
 	for _, s := range list {
 		verdicts = append(verdicts, s.verdicts...)
+		if s.halts {
+			halting++
+		}
 	}
 	err := e.b.SettleWebhook(ctx, id, list[0].sink, verdicts)
 	if err != nil && !outdated(err) {

@@ -94,30 +94,64 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	}
 }
 
-// TestAheadOfAHost: what is handed out ahead to a fast host waits for its turn, over
-// either version of HTTP. When the host then stops answering, each event fails once at
-// most for it, and all come when it answers again.
+// stuckSink is an endpoint that answers after a while, until so many requests have
+// come: then it takes no notice of any until it is released.
+type stuckSink struct {
+	*sink
+	after       time.Duration
+	under, peak atomic.Int64
+	stuck       atomic.Bool
+	one         chan func(w http.ResponseWriter) // answers one request of those that are stuck
+}
+
+func newStuckSink(after time.Duration, quick int) *stuckSink {
+	s := &stuckSink{after: after, one: make(chan func(http.ResponseWriter))}
+	s.sink = &sink{reply: func(w http.ResponseWriter, _ *push, n int) {
+		defer s.under.Add(-1)
+		now := s.under.Add(1)
+		for seen := s.peak.Load(); now > seen && !s.peak.CompareAndSwap(seen, now); seen = s.peak.Load() {
+		}
+		time.Sleep(s.after)
+		if n == quick {
+			s.stuck.Store(true)
+		}
+		for s.stuck.Load() {
+			select {
+			case answer := <-s.one:
+				answer(w)
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.EnableHTTP2 = true
+	return s
+}
+
+// stall publishes events, and waits until a host is stuck and has all that it may have.
+func (s *stuckSink) stall(r *rig, events, most int, more string) (id string) {
+	r.t.Cleanup(func() {
+		s.stuck.Store(false)
+		s.Close()
+	})
+	for i := range events {
+		r.publish("a", fmt.Sprint(i), fmt.Sprint("k", i))
+	}
+	id = r.subscribe(s.URL, more)
+	r.until("the host is stuck", s.stuck.Load)
+	r.until("it has all that it may have", func() bool { return s.under.Load() == int64(most) })
+	return id
+}
+
+// TestAheadOfAHost: to a fast host events are handed out ahead, and wait there for
+// their turn, over either version of HTTP.
 func TestAheadOfAHost(t *testing.T) {
 	for _, http2 := range []bool{false, true} {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
-			const most, quick, all = 8, 300, 600
-			var under, peak atomic.Int64
-			var stuck atomic.Bool
-			s := &sink{reply: func(w http.ResponseWriter, _ *push, n int) {
-				defer under.Add(-1)
-				now := under.Add(1)
-				for seen := peak.Load(); now > seen && !peak.CompareAndSwap(seen, now); seen = peak.Load() {
-				}
-				if n == quick {
-					stuck.Store(true)
-				}
-				for stuck.Load() {
-					time.Sleep(time.Millisecond)
-				}
-				w.WriteHeader(http.StatusNoContent)
-			}}
-			s.Server = httptest.NewUnstartedServer(s)
-			s.EnableHTTP2 = true
+			const most, quick, all = 16, 300, 600
+			s := newStuckSink(0, quick)
 			r := newRig(t, func(o *webhook.Options) { o.HostAttempts = most })
 			if http2 {
 				s.StartTLS()
@@ -125,18 +159,63 @@ func TestAheadOfAHost(t *testing.T) {
 			} else {
 				s.Start()
 			}
-			t.Cleanup(s.Close)
-			for i := range all {
-				r.publish("a", fmt.Sprint(i), fmt.Sprint("k", i%50))
-			}
-			id := r.subscribe(s.URL, `,"visibility":"1m"`)
-			r.until("the host is stuck", stuck.Load)
-			r.until("it has all that it may have", func() bool { return under.Load() == most })
-			r.until("no more is handed out than may be ready", func() bool { return r.status(id).Outstanding <= 4*most })
-			stuck.Store(false)
+			id := s.stall(r, all, most, `,"visibility":"1m"`)
+			r.until("some are ready and not too many", func() bool {
+				out := r.status(id).Outstanding
+				return out > most && out <= 4*most
+			})
+			s.stuck.Store(false)
 			r.until("all are delivered", func() bool { return r.status(id).Acked == all })
-			if got := s.ids(); len(got) != all || peak.Load() > most {
-				t.Errorf("%d requests for %d events, %d at one time", len(got), all, peak.Load())
+			if got := s.ids(); len(got) != all || s.peak.Load() > most {
+				t.Errorf("%d requests for %d events, %d at one time", len(got), all, s.peak.Load())
+			}
+		})
+	}
+}
+
+// TestNothingAheadOfASlowHost: its events would wait, and lack the time for an answer.
+func TestNothingAheadOfASlowHost(t *testing.T) {
+	const most, quick, all = 8, 64, 100
+	s := newStuckSink(150*time.Millisecond, quick)
+	r := newRig(t, func(o *webhook.Options) { o.HostAttempts, o.Timeout = most, 2*time.Second })
+	s.Start()
+	id := s.stall(r, all, most, `,"visibility":"1m"`)
+	r.until("no more are handed out", func() bool { return r.status(id).Outstanding == most })
+	s.stuck.Store(false)
+	r.until("all are delivered", func() bool { return r.status(id).Acked == all })
+}
+
+// TestWhatWaitsObeysTheEndpoint: what was handed out ahead does not leave once the
+// endpoint wants to be left alone, is paused or has been replaced, and is no attempt.
+func TestWhatWaitsObeysTheEndpoint(t *testing.T) {
+	const most, quick, all = 16, 300, 600
+	for name, say := range map[string]func(r *rig, s *stuckSink, id string){
+		"held": func(_ *rig, s *stuckSink, _ string) {
+			s.one <- func(w http.ResponseWriter) {
+				w.Header().Set("Retry-After", "3600")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		},
+		"gone": func(_ *rig, s *stuckSink, _ string) {
+			s.one <- func(w http.ResponseWriter) { w.WriteHeader(http.StatusGone) }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStuckSink(0, quick)
+			r := newRig(t, func(o *webhook.Options) { o.HostAttempts = most })
+			s.Start()
+			id := s.stall(r, all, most, `,"max_attempts":1,"visibility":"1m"`)
+			r.until("some are ready", func() bool { return r.status(id).Outstanding > most })
+			came := len(s.pushes())
+			say(r, s, id)
+			r.until("what waits comes back", func() bool { return s.under.Load() == most-1 && r.status(id).Ready > 0 })
+			s.stuck.Store(false)
+			r.until("what is under way ends", func() bool { st := r.status(id); return st.Outstanding == st.Ready })
+			if got := len(s.pushes()); got != came {
+				t.Errorf("%d more requests", got-came)
+			}
+			if st := r.status(id); st.Acked+1 != uint64(came) || st.Buried > 1 {
+				t.Errorf("after %d requests: %+v", came, st)
 			}
 		})
 	}

@@ -49,14 +49,15 @@ func (l load) free(beside load) int {
 }
 
 // host is a host and port. To be stored as handed out takes an event as long as a fast
-// endpoint needs for many; so as many are handed out ahead as were delivered since the
-// last time: by then they have left. A slow endpoint gets none ahead.
+// endpoint needs for many; so as many are handed out ahead as were quickly delivered since
+// the last time: by then they have left. A slow endpoint gets none ahead, and nobody while
+// half of all slots are taken.
 type host struct {
-	out       int
-	delivered int           // since something was taken last
-	sending   chan struct{} // a token for each attempt that is under way
-	waiting   []uint32
-	listed    map[uint32]bool
+	out     int
+	quick   int           // deliveries since something was taken last
+	sending chan struct{} // a token for each attempt that is under way
+	waiting []uint32
+	listed  map[uint32]bool
 }
 
 // lot is what was taken at one time.
@@ -101,8 +102,8 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 		s.hosts[name] = h
 	}
 	most := s.hostMost
-	if proven {
-		most += min(h.delivered, aheadMost*s.hostMost)
+	if proven && 2*s.all.attempts < s.most.attempts {
+		most += min(h.quick, aheadMost*s.hostMost)
 	}
 	if h.out >= most {
 		if h.listed == nil {
@@ -134,14 +135,14 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	}
 	n = min(n, free, most-h.out)
 	s.count(h, proven, load{n, 0})
-	h.delivered = 0
+	h.quick = 0
 	return lot{n, name, proven, h.sending}, true
 }
 
-// delivered gives the slot of an attempt back that succeeded.
-func (s *slots) delivered(l lot, bytes int, wake func(number uint32)) {
+// quick gives the slot of an attempt back that took a short time to succeed.
+func (s *slots) quick(l lot, bytes int, wake func(number uint32)) {
 	s.mu.Lock()
-	s.hosts[l.host].delivered++
+	s.hosts[l.host].quick++
 	s.mu.Unlock()
 	s.give(l, 1, bytes, wake)
 }
