@@ -63,6 +63,8 @@ type Projector struct {
 	overlay  overlay
 	ahead    map[string][]byte // rows about messages as the group found them, by kind and key; nil: none, see lookAhead
 	places   []string          // scratch
+	// writeAhead is that of the store, see raise.
+	writeAhead func(*store.Batch) error
 	// schemaBytes are those of the schemas of all topics.
 	schemaBytes int
 
@@ -133,7 +135,7 @@ type Output struct {
 // Open loads the state. A new store has none: its first proposal must be a
 // control entry that configures it.
 func Open(s *store.Store) (*Projector, error) {
-	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, owners: map[string]string{}, overlay: newOverlay(), ahead: map[string][]byte{}}
+	p := &Projector{store: s, topics: map[string]*topic{}, numbers: map[uint32]*topic{}, owners: map[string]string{}, overlay: newOverlay(), ahead: map[string][]byte{}, writeAhead: s.WriteAhead}
 	var err error
 	p.space, p.settings, _, err = s.LoadSpace()
 	if err != nil {

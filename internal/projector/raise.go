@@ -23,13 +23,14 @@ const (
 type raise struct {
 	store *store.Store
 	batch *store.Batch
+	write func(*store.Batch) error // ahead
 }
 
 // raised makes what a higher feature level has rows for and the one before had not.
 // It walks over all messages, once in the life of a log, while the start waits.
 func (p *Projector) raised(before int) error {
 	reaches := func(level int) bool { return before < level && p.settings.FeatureLevel >= level }
-	r := &raise{store: p.store, batch: p.store.NewBatch()}
+	r := &raise{store: p.store, batch: p.store.NewBatch(), write: p.writeAhead}
 	defer func() { r.batch.Close() }()
 	if reaches(levelOfTicket) {
 		err := p.store.EachMessage(func(id string, row store.MessageRow) error {
@@ -52,7 +53,7 @@ func (p *Projector) raised(before int) error {
 			return err
 		}
 	}
-	return p.store.WriteAhead(r.batch)
+	return r.write(r.batch)
 }
 
 // row adds a row, and writes the portion that it completes.
@@ -66,7 +67,7 @@ func (r *raise) portion() error {
 	if rows, bytes := r.batch.Size(); rows < raiseRowsMax && bytes < raiseBytesMax {
 		return nil
 	}
-	err := r.store.WriteAhead(r.batch)
+	err := r.write(r.batch)
 	r.batch.Close()
 	r.batch = r.store.NewBatch()
 	return err

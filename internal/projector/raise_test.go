@@ -3,16 +3,19 @@
 package projector_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"signalbox/internal/eventlog"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 	"signalbox/ticket"
 )
 
 // TestRaisedLevelIsWrittenInPortions: however long the log is, the commit that raises the
-// level is small; and a start that dies before it is followed by one that raises it whole.
+// level is small, and so is each portion before it; and a start that dies before it, or
+// between two portions, is followed by one that raises it whole.
 func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
 	r := staffedRig(t)
 	defer r.close()
@@ -39,17 +42,36 @@ func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
 	}
 	b.Close()
 	r.reopen()
-	for _, dies := range []bool{true, false} {
+	const portionsMin = 2
+	for _, dies := range []string{"between two portions", "before the commit", ""} {
+		portions, died := 0, errors.New("died")
+		r.projector.BeforeWriteAhead(func(rows, bytes int) error {
+			if rows > projector.PortionRowsMax || bytes > projector.PortionBytesMax+1<<10 {
+				t.Errorf("a portion has %d rows of %d bytes", rows, bytes)
+			}
+			if portions++; dies == "between two portions" && portions == portionsMin {
+				return died
+			}
+			return nil
+		})
 		group := []*eventlog.Proposal{configure(defaultSettings()), tick(epoch)}
 		r.stamp(group)
 		out, err := r.projector.Apply(group)
+		if dies == "between two portions" {
+			if !errors.Is(err, died) {
+				t.Fatalf("with %d portions: %v", portions, err)
+			}
+			r.reopen()
+			wantLevel(t, r, 2)
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if rows, bytes := out.Batch.Size(); rows > 100 || bytes > 1<<16 || out.Taken != 1 {
-			t.Errorf("the commit that raises the level has %d rows of %d bytes, and %d proposals", rows, bytes, out.Taken)
+		if rows, bytes := out.Batch.Size(); rows > 100 || bytes > 1<<16 || out.Taken != 1 || portions < portionsMin {
+			t.Errorf("the commit that raises the level has %d rows of %d bytes, and %d proposals, behind %d portions", rows, bytes, out.Taken, portions)
 		}
-		if !dies {
+		if dies == "" {
 			err = r.store.Commit(out.Batch, func() {})
 		}
 		out.Batch.Close()
@@ -57,9 +79,7 @@ func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.reopen()
-		if got, want := r.projector.Settings().FeatureLevel, map[bool]int{true: 2, false: defaultSettings().FeatureLevel}[dies]; got != want {
-			t.Fatalf("the level is %d, want %d", got, want)
-		}
+		wantLevel(t, r, map[bool]int{true: defaultSettings().FeatureLevel, false: 2}[dies == ""])
 	}
 	for i := 0; i < tickets; i += tickets / 10 {
 		of := fmt.Sprintf("T-%05d", i)
@@ -75,5 +95,12 @@ func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
 	traced := 0
 	if err := view.TicketsOfTrace("trace", func(string) bool { traced++; return true }); err != nil || traced != tickets+1 {
 		t.Errorf("%d tickets have the trace, %v", traced, err)
+	}
+}
+
+func wantLevel(t *testing.T, r *rig, want int) {
+	t.Helper()
+	if got := r.projector.Settings().FeatureLevel; got != want {
+		t.Fatalf("the level is %d, want %d", got, want)
 	}
 }
