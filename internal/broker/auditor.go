@@ -28,6 +28,7 @@ type auditor struct {
 	signed  time.Duration                    // when latest was, see elapsed; of the holder of turn
 	spent   time.Duration                    // until when readers have used what they may, see elapsed; of the holder of turn
 	outside *courier
+	scanMax uint64 // auditScanMax, but in tests
 }
 
 // trail is how far the audit trail is.
@@ -58,7 +59,7 @@ const (
 
 // openAuditor opens the audit trail, and draws the key of a new data directory.
 func openAuditor(b *Broker) (*auditor, error) {
-	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing}
+	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing, scanMax: auditScanMax}
 	secret, err := b.keyFile(auditKeyFile, func() ([]byte, error) {
 		secret, err := audit.GenerateKey("signalbox/" + newName(8))
 		return []byte(secret + "\n"), err

@@ -83,7 +83,7 @@ func (b *Broker) AuditEntries(ctx context.Context, q AuditQuery) (page AuditPage
 	if q.Ticket != "" {
 		err = s.ofTicket(ctx, to)
 	} else {
-		err = b.AuditLines(ctx, page.Next, min(to, page.Next+auditScanMax), nil, s.look)
+		err = b.AuditLines(ctx, page.Next, min(to, page.Next+b.audit.scanMax), nil, s.look)
 	}
 	if page.Next >= to {
 		page.Next = page.Size

@@ -48,12 +48,12 @@ func (s *auditSearch) ofTicket(ctx context.Context, to uint64) error {
 	for _, t := range tickets {
 		parts = append(parts, entriesOf(view, t, s.page.Next))
 	}
-	end, looked := to, 0
+	end, looked := to, uint64(0)
 	err = merged(func(a, b found) int { return cmp.Compare(a.index, b.index) }, parts, func(f found) (bool, error) {
 		switch looked++; {
 		case f.index >= to:
 			return false, nil
-		case looked > auditScanMax:
+		case looked > s.b.audit.scanMax:
 			end = max(f.index, s.page.Next) // an entry of several tickets may have been looked at by another of them
 			return false, nil
 		case !f.told || f.index < s.page.Next: // it is of several tickets, and was looked at

@@ -216,6 +216,33 @@ func TestTrailOfATicketHasItsReaders(t *testing.T) {
 	}
 }
 
+// TestPagesOfATraceHaveEachEntryOnce: also where a query has looked at as much as one may
+// between two tickets that an entry is of.
+func TestPagesOfATraceHaveEachEntryOnce(t *testing.T) {
+	s := newStaff(t, func(*box) {})
+	defer s.close()
+	d := pullOf("bus.main.>")
+	d.Config.Kind = event.KindStream
+	ctx, audit := context.Background(), identity.Named("audit")
+	sub, err := s.CreateSubscription(ctx, audit, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 4 {
+		s.amended(2, n, n+1)
+		if _, err := s.Acknowledge(ctx, audit, sub.Document.ID, s.Head()); err != nil { // of both tickets
+			t.Fatal(err)
+		}
+	}
+	want := s.trailOf("audit", broker.AuditQuery{Ticket: "trace-1"})
+	for most := uint64(4); most < 2*uint64(len(want)); most++ {
+		s.ScanAtMost(most)
+		if got := s.trailOf("audit", broker.AuditQuery{Ticket: "trace-1"}); !slices.Equal(got, want) {
+			t.Errorf("%d entries at a time are %q, want %q", most, got, want)
+		}
+	}
+}
+
 // TestQueriesOfTheTrailAreBounded: at one time; what is too much is refused with a code
 // that says to ask again, and the next may.
 func TestQueriesOfTheTrailAreBounded(t *testing.T) {

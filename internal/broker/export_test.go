@@ -121,6 +121,9 @@ func (b *Broker) OccupyAudit() (done func()) {
 	return func() { b.audit.looking.Add(-auditQueriesMax) }
 }
 
+// ScanAtMost sets how many entries one query of the audit trail looks at.
+func (b *Broker) ScanAtMost(n uint64) { b.audit.scanMax = n }
+
 // SpendAudit uses up what readers may have signed for the next hour.
 func (b *Broker) SpendAudit() {
 	b.audit.turn <- struct{}{}

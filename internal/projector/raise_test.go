@@ -23,24 +23,8 @@ func TestRaisedLevelIsWrittenInPortions(t *testing.T) {
 	older.FeatureLevel = 2
 	r.do(configure(older))
 	r.say(opened(1))
-	b := r.store.NewBatch()
-	set := func(kind store.MessageKind, key string, row any) {
-		value, err := store.EncodeMessage(row)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.SetMessage(kind, key, value)
-	}
 	const tickets = 10_000
-	for i := range tickets { // each in the place of the one message, whose event there is
-		of := fmt.Sprintf("T-%05d", i)
-		set(store.MessageID, messageID(100+i), store.MessageRow{Ticket: of, Type: ticket.TypeOpen, From: "desk", Topic: "bus.main.ticket.orchestrator", Position: 1})
-		set(store.MessageTicket, of, store.TicketRow{Trace: "trace", Open: messageID(100 + i)})
-	}
-	if err := r.store.Commit(b, func() {}); err != nil {
-		t.Fatal(err)
-	}
-	b.Close()
+	setTickets(t, r, tickets)
 	r.reopen()
 	const portionsMin = 2
 	for _, dies := range []string{"between two portions", "before the commit", ""} {
@@ -103,4 +87,27 @@ func wantLevel(t *testing.T, r *rig, want int) {
 	if got := r.projector.Settings().FeatureLevel; got != want {
 		t.Fatalf("the level is %d, want %d", got, want)
 	}
+}
+
+// setTickets stores tickets that were opened, each in the place of the one message, whose
+// event there is.
+func setTickets(t *testing.T, r *rig, tickets int) {
+	t.Helper()
+	b := r.store.NewBatch()
+	set := func(kind store.MessageKind, key string, row any) {
+		value, err := store.EncodeMessage(row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.SetMessage(kind, key, value)
+	}
+	for i := range tickets {
+		of := fmt.Sprintf("T-%05d", i)
+		set(store.MessageID, messageID(100+i), store.MessageRow{Ticket: of, Type: ticket.TypeOpen, From: "desk", Topic: "bus.main.ticket.orchestrator", Position: 1})
+		set(store.MessageTicket, of, store.TicketRow{Trace: "trace", Open: messageID(100 + i)})
+	}
+	if err := r.store.Commit(b, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
 }
