@@ -103,7 +103,12 @@ func TestWhoseGrantHasExpiredGrantsAgain(t *testing.T) {
 	for w = tickettest.Wait(t.Context(), t, alice); len(w.Granted) > 0; w = tickettest.Wait(t.Context(), t, alice) {
 		time.Sleep(50 * time.Millisecond)
 	}
-	if _, err := alice.Approve(t.Context(), w, "", time.Now()); err != nil {
+	_, err := alice.Approve(t.Context(), w, "", time.Now())
+	for until := now.Add(tickettest.Patience); isCode(err, event.CodeAlreadyAnswered) && time.Now().Before(until); {
+		time.Sleep(50 * time.Millisecond) // a message is judged by the time of the log, which is a little behind
+		_, err = alice.Approve(t.Context(), w, "", time.Now())
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	if w = tickettest.Wait(t.Context(), t, alice); w.Missing() != 1 || !slices.Equal(w.Granted, []string{"alice"}) {
