@@ -70,7 +70,9 @@ func TestAPageOfATraceCostsWhatIsOnIt(t *testing.T) {
 	s.amended(4, 0, 20)
 	short := page()
 	s.amended(4, 20, 80)
-	if long := page(); long > 1.2*short {
+	// Reading all of them would cost four times as much; the race detector makes pools
+	// forget some of what they keep.
+	if long := page(); long > 2*short {
 		t.Errorf("a page took %.0f allocations of four times as many entries, and %.0f before", long, short)
 	}
 }
