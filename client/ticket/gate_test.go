@@ -15,10 +15,17 @@ import (
 	"signalbox/ticket"
 )
 
-// irreversible has the agent of the network plan something of tier 3, and an
+// irreversible runs an agent of the network that plans something of tier 3, and has an
 // orchestrator ask one person to approve it.
 func (s *space) irreversible(id string) (request string) {
 	s.t.Helper()
+	s.work(s.t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
+			p, err := proposed(ctx, r)
+			p.Tier = 3
+			return p, err
+		}
+	})
 	s.ask(s.open(id), "network")
 	p := s.saidOf(id, "net", ticket.TypeProposal)
 	proposal := p.Payload.(*ticketclient.Proposal)
@@ -42,13 +49,6 @@ func (s *space) irreversible(id string) (request string) {
 // approver, though its orchestrator has asked for one only.
 func TestGateAsksForAsManyAsTheBrokerNeeds(t *testing.T) {
 	s := newSpace(t)
-	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
-		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
-			p, err := proposed(ctx, r)
-			p.Tier = 3
-			return p, err
-		}
-	})
 	request := s.irreversible("INC-1")
 	alice, bob := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice")), ticketclient.NewGate(s.c, "bob", tickettest.Key("bob"))
 	w := tickettest.Wait(t.Context(), t, alice)
@@ -86,13 +86,6 @@ func isCode(err error, code event.Code) bool {
 // gate says it anew.
 func TestWhoseGrantHasExpiredGrantsAgain(t *testing.T) {
 	s := newSpace(t)
-	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
-		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
-			p, err := proposed(ctx, r)
-			p.Tier = 3
-			return p, err
-		}
-	})
 	request := s.irreversible("INC-1")
 	alice := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice"))
 	w := tickettest.Wait(t.Context(), t, alice)
@@ -154,13 +147,6 @@ func TestWhoChoosesOtherwiseDoesNotAgree(t *testing.T) {
 // that what they granted before waits for others, and who has granted it still is listed.
 func TestGateShowsAgainWhatAnAmendmentTakesBack(t *testing.T) {
 	s := newSpace(t)
-	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
-		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
-			p, err := proposed(ctx, r)
-			p.Tier = 3
-			return p, err
-		}
-	})
 	request := s.irreversible("INC-1")
 	alice, bob := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice")), ticketclient.NewGate(s.c, "bob", tickettest.Key("bob"))
 	for _, gate := range []*ticketclient.Gate{alice, bob} {
@@ -187,13 +173,6 @@ func TestGateShowsAgainWhatAnAmendmentTakesBack(t *testing.T) {
 // nobody.
 func TestGateShowsNothingOfWhatIsOver(t *testing.T) {
 	s := newSpace(t)
-	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
-		o.Plan = func(ctx context.Context, r *ticketclient.PlanRequest) (*ticketclient.Proposal, error) {
-			p, err := proposed(ctx, r)
-			p.Tier = 3
-			return p, err
-		}
-	})
 	s.irreversible("INC-1")
 	alice := ticketclient.NewGate(s.c, "alice", tickettest.Key("alice"))
 	tickettest.Wait(t.Context(), t, alice)
