@@ -280,8 +280,12 @@ func TestLikeIsThePlainDefinition(t *testing.T) {
 			pattern += p
 		}
 		x, err := cesql.Parse("s LIKE '"+pattern+"'", cesql.Options{})
-		if err != nil {
-			t.Skip(err) // too long a part with _
+		switch {
+		case err == nil:
+		case strings.Contains(pattern, "_"):
+			t.Skip("too long a part with _:", err)
+		default:
+			t.Fatal(pattern, err)
 		}
 		var m cesql.Machine
 		if got, want := m.Match(x, newEvent(attrs{"s": subject}, "")), like([]rune(subject), []rune(pattern)); got != want {

@@ -29,38 +29,52 @@ const pieceBytes = 64 << 10
 type patientConn struct {
 	*net.TCPConn
 	stall time.Duration
-	raw   syscall.RawConn
-	try   func(fd uintptr) bool // tryWrite; made once, for it would be allocated with each write
 
-	mu    sync.Mutex // of writes
-	tried []byte     // what try writes, and then what is left of it; guarded by mu
-	due   dueTime
+	mu     sync.Mutex // of writes
+	kernel *kernel    // guarded by mu
+	due    dueTime
 }
 
 func newPatientConn(conn *net.TCPConn, stall time.Duration) *patientConn {
-	c := &patientConn{TCPConn: conn, stall: stall}
-	c.raw, _ = conn.SyscallConn() // fails for no connection that there is
-	c.try = c.tryWrite
-	return c
+	return &patientConn{TCPConn: conn, stall: stall, kernel: newKernel(conn)}
 }
 
-// tryWrite writes as much as the kernel takes at once. What it cannot say is said by
-// the write that follows.
-func (c *patientConn) tryWrite(fd uintptr) bool {
-	if n, err := syscall.Write(int(fd), c.tried); err == nil {
-		c.tried = c.tried[n:]
+// kernel is offered what is written before anything waits.
+type kernel struct {
+	raw   syscall.RawConn
+	try   func(fd uintptr) bool // write; made once, for it would be allocated with each offer
+	tried []byte                // what try writes, and then what is left of it
+}
+
+func newKernel(conn syscall.Conn) *kernel {
+	k := &kernel{}
+	k.raw, _ = conn.SyscallConn() // fails for no connection that there is
+	k.try = k.write
+	return k
+}
+
+// write writes as much as is taken at once. What it cannot say is said by the write
+// that waits for the rest.
+func (k *kernel) write(fd uintptr) bool {
+	if n, err := syscall.Write(int(fd), k.tried); err == nil {
+		k.tried = k.tried[n:]
 	}
 	return true
+}
+
+// offer returns what of b is not taken at once.
+func (k *kernel) offer(b []byte) (rest []byte, err error) {
+	k.tried = b
+	err = k.raw.Write(k.try)
+	rest, k.tried = k.tried, nil
+	return rest, err
 }
 
 // Write writes all of b, unless the client stalls.
 func (c *patientConn) Write(b []byte) (n int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tried = b
-	err = c.raw.Write(c.try)
-	rest := c.tried
-	c.tried = nil
+	rest, err := c.kernel.offer(b)
 	n = len(b) - len(rest)
 	if err != nil || len(rest) == 0 {
 		return n, err

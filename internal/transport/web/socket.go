@@ -236,7 +236,7 @@ func (k *socket) finish(e *closeError) {
 // the kernel's buffer, so that gets larger by what is left of the last message
 // and the close frame: whoever reads on finds both.
 func (k *socket) cut(reason string) {
-	if k.raw == nil || k.oweMore {
+	if k.kernel == nil || k.oweMore {
 		return
 	}
 	c, ok := k.conn.(interface{ SetWriteBuffer(int) error })
@@ -244,6 +244,5 @@ func (k *socket) cut(reason string) {
 		return
 	}
 	payload := appendClose(nil, closeLater, reason)
-	k.tried = append(appendFrameHead(k.owed, opClose, len(payload)), payload...)
-	_ = k.raw.Write(k.try)
+	_, _ = k.kernel.offer(append(appendFrameHead(k.owed, opClose, len(payload)), payload...))
 }

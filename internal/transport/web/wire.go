@@ -65,9 +65,7 @@ type tcpWire struct {
 	owed    []byte
 	oweMore bool
 
-	raw   syscall.RawConn // nil if the connection has none (TLS)
-	try   func(fd uintptr) bool
-	tried []byte // what try writes, and then what is left of it
+	kernel *kernel // nil if the connection cannot offer it anything (TLS)
 }
 
 // sendBuffer bounds what the kernel takes for a reader that stalls, which by
@@ -95,19 +93,9 @@ func (s *Server) takeOver(w http.ResponseWriter, r *http.Request) *tcpWire {
 		t.early = bytes.Clone(early)
 	}
 	if c, ok := conn.(syscall.Conn); ok {
-		t.raw, _ = c.SyscallConn()
-		t.try = t.tryWrite
+		t.kernel = newKernel(c)
 	}
 	return t
-}
-
-// tryWrite writes as much as the kernel takes at once. What it cannot say is
-// said by the blocking write that follows.
-func (t *tcpWire) tryWrite(fd uintptr) bool {
-	if n, err := syscall.Write(int(fd), t.tried); err == nil {
-		t.tried = t.tried[n:]
-	}
-	return true
 }
 
 // begin sends the status line and the headers, and begins to watch for the
@@ -223,14 +211,12 @@ func (t *tcpWire) flushBuffer() error {
 // deadline that a reader which takes anything pushes back, and one that takes
 // nothing does not.
 func (t *tcpWire) send(b []byte) error {
-	if t.raw != nil {
-		t.tried = b
-		if err := t.raw.Write(t.try); err != nil {
+	if t.kernel != nil {
+		rest, err := t.kernel.offer(b)
+		if err != nil || len(rest) == 0 {
 			return err
 		}
-		if b = t.tried; len(b) == 0 {
-			return nil
-		}
+		b = rest
 	}
 	t.blocks()
 	defer func() { _ = t.conn.SetWriteDeadline(time.Time{}) }() // an old one would fail the next write
@@ -239,7 +225,7 @@ func (t *tcpWire) send(b []byte) error {
 			return err
 		}
 		piece := b
-		if t.raw == nil { // TLS, which a deadline in the middle of a record ends for good
+		if t.kernel == nil { // TLS, which a deadline in the middle of a record ends for good
 			piece = b[:min(recordBytes, len(b))]
 		}
 		n, err := t.conn.Write(piece)
