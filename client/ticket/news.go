@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"signalbox/client"
+	"signalbox/event"
 	"signalbox/ticket"
 )
 
@@ -71,7 +72,13 @@ func (n *news) listen(ctx context.Context, c *client.Client, space string, onErr
 			onError(fmt.Errorf("the broker was lost, and is looked for again: %w", err))
 		}
 	}
-	for item, err := range c.Follow(ctx, topics, client.FollowOptions{Now: true, OnRetry: onRetry}) {
+	// Where the log was restored, or cleaned up behind what was heard of, it goes on at the
+	// end: news of all tickets follow.
+	onReset := func(_ context.Context, r *client.Reset) (event.Cursor, error) {
+		onError(fmt.Errorf("the tickets that are open are read again: %w", r.Err()))
+		return r.Head, nil
+	}
+	for item, err := range c.Follow(ctx, topics, client.FollowOptions{Now: true, OnRetry: onRetry, OnReset: onReset}) {
 		if err != nil {
 			return err
 		}

@@ -194,7 +194,7 @@ func (o *Orchestrator) list(ctx context.Context) error {
 			return err
 		}
 		for i := range open {
-			if t := o.tickets[open[i].ID]; t == nil || t.cursor.Position < open[i].Cursor.Position {
+			if t := o.tickets[open[i].ID]; t == nil || t.cursor.Position < open[i].Cursor.Position || t.cursor.Incarnation != open[i].Cursor.Incarnation {
 				o.touched[open[i].ID] = true
 			}
 		}
@@ -211,6 +211,10 @@ func (o *Orchestrator) read(ctx context.Context, id string) (*Ticket, error) {
 		t = &Ticket{ID: id, refused: map[string]int{}}
 	}
 	now, err := o.c.TicketAfter(ctx, id, t.cursor)
+	if refusedAs(err, event.CodeCursorForeign) { // the log was restored: what is known of the ticket is not of it
+		t = &Ticket{ID: id, refused: map[string]int{}}
+		now, err = o.c.TicketAfter(ctx, id, t.cursor)
+	}
 	if refusedAs(err, event.CodeTicketUnknown) || err == nil && now.Terminal {
 		delete(o.tickets, id)
 		delete(o.wakes, id)

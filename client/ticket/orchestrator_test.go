@@ -6,11 +6,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +63,72 @@ func TestOrchestratorPassesOverWhatItCannotRead(t *testing.T) {
 	if err := o.Run(t.Context()); err != nil || told != 1 || read != 1 {
 		t.Errorf("it was told of %d messages, and decided about %d: %v", told, read, err)
 	}
+}
+
+// TestOrchestratorGoesOnWithAnotherLog: where the broker was restored, what is known of its
+// tickets is not of this log. They are read again from their first message on, and nobody
+// has to start the orchestrator anew.
+func TestOrchestratorGoesOnWithAnotherLog(t *testing.T) {
+	before, after := newSpace(t), newSpace(t)
+	first := before.open("INC-1")
+	before.ask(first, "network")
+	var restored atomic.Bool
+	between := httptest.NewServer(&httputil.ReverseProxy{ErrorLog: log.New(io.Discard, "", 0), Rewrite: func(r *httputil.ProxyRequest) {
+		to := before.url
+		if restored.Load() {
+			to = after.url
+		}
+		broker, err := url.Parse(to)
+		if err != nil {
+			panic(err)
+		}
+		r.SetURL(broker)
+	}})
+	defer between.Close()
+	c, err := client.New(between.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := make(chan []string, 100)
+	o, err := ticketclient.NewOrchestrator(c, ticketclient.OrchestratorOptions{
+		Name: "orch", Key: tickettest.Key("orch"),
+		Decide: func(t *ticketclient.Ticket, _ time.Time) ([]ticketclient.Move, time.Time) {
+			ids := []string{t.ID}
+			for _, m := range t.Messages {
+				ids = append(ids, m.ID)
+			}
+			looks <- ids
+			return nil, time.Time{}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	stop := tickettest.Run(t.Context(), func(ctx context.Context) { ended <- o.Run(ctx) })
+	defer stop()
+	looked := func(want ...string) {
+		t.Helper()
+		deadline := time.After(tickettest.Patience)
+		for {
+			select {
+			case ids := <-looks:
+				if slices.Equal(ids, want) {
+					return
+				}
+			case err := <-ended:
+				t.Fatalf("the orchestrator has ended: %v", err)
+			case <-deadline:
+				t.Fatal("the orchestrator does not look at the ticket as it is")
+			}
+		}
+	}
+	looked("INC-1", first.ID, before.said("orch", ticket.TypePlanRequest, 1).ID)
+	second := after.open("INC-1")
+	restored.Store(true)
+	between.CloseClientConnections()
+	looked("INC-1", second.ID)
+	looked("INC-1", second.ID, after.ask(second, "network").ID)
 }
 
 // TestRefusedMoveIsEscalatedOnce: whatever is said about the ticket meanwhile, a move that

@@ -166,18 +166,26 @@ func (a *Attachment) count(c dispatch.Counts) {
 	a.session.failed.Add(c.Failed)
 }
 
+// here fails with code cursor_foreign for a cursor that is not of this log.
+func (b *Broker) here(c event.Cursor) error {
+	head := b.dispatch.Head()
+	switch {
+	case c.Incarnation != "" && c.Incarnation != head.Incarnation:
+		return event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since.", c)
+	case c.Position > head.Position:
+		return event.Errorf(event.CodeCursorForeign, "The cursor %s is beyond the log's head %s.", c, head)
+	}
+	return nil
+}
+
 // Acknowledge moves a stream's cursor forward: its client has everything up to it. A long
 // way is gone in parts.
 func (b *Broker) Acknowledge(ctx context.Context, p identity.Principal, id string, c event.Cursor) (event.Cursor, error) {
-	head := b.dispatch.Head()
-	if c.Incarnation != "" && c.Incarnation != head.Incarnation {
-		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor %s belongs to another log: this one was created or restored since.", c)
-	}
 	if err := b.own(p, id); err != nil {
 		return event.Cursor{}, err
 	}
-	if c.Position > head.Position { // apply refuses it too, but behind the first parts of a long way
-		return event.Cursor{}, event.Errorf(event.CodeCursorForeign, "The cursor @%d is beyond the log's head @%d.", c.Position, head.Position)
+	if err := b.here(c); err != nil { // apply refuses what is beyond the head too, but behind the first parts of a long way
+		return event.Cursor{}, err
 	}
 	for {
 		part, err := b.acknowledgedAtOnce(id, c.Position)

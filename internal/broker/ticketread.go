@@ -200,13 +200,17 @@ type TicketMessage struct {
 	Message []byte    // nil: an operator's retention has removed it
 }
 
-// ReadTicket returns a ticket and up to limit of those messages after a position that
+// ReadTicket returns a ticket and up to limit of those messages after a cursor that
 // may be read and, where messages are held until they are outside, are there. It fails
-// with code ticket_unknown, also for whoever may not see it.
-func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limit int) (t TicketView, err error) {
+// with code ticket_unknown, also for whoever may not see it, and with cursor_foreign for
+// a cursor of another log.
+func (b *Broker) ReadTicket(as identity.Principal, id string, after event.Cursor, limit int) (t TicketView, err error) {
 	view := b.store.View(func() {})
 	defer view.Close()
 	r, err := b.reachTicket(view, as, id)
+	if err == nil {
+		err = b.here(after)
+	}
 	if err != nil {
 		return t, err
 	}
@@ -223,7 +227,7 @@ func (b *Broker) ReadTicket(as identity.Principal, id string, after uint64, limi
 	}
 	t.Updated, t.Cursor = s.Updated, s.Cursor
 	size := 0
-	err = view.MessagesOf(id, after, func(position uint64, row store.OfTicketRow) (bool, error) {
+	err = view.MessagesOf(id, after.Position, func(position uint64, row store.OfTicketRow) (bool, error) {
 		if r.topic(row.Topic) != nil {
 			return true, nil
 		}

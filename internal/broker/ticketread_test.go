@@ -52,7 +52,7 @@ func TestReadingATicketIsADelivery(t *testing.T) {
 	}()
 	waitFor(t, "the message is held", func() bool { return r.b.External().Messages == 1 })
 	read := func() broker.TicketView {
-		view, err := r.b.ReadTicket(identity.Named("aud"), "INC-1", 0, 10)
+		view, err := r.b.ReadTicket(identity.Named("aud"), "INC-1", event.Cursor{}, 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -129,7 +129,7 @@ func TestReadingWhatIsNotStoredIsNoDelivery(t *testing.T) {
 	waitFor(t, "retention has removed it", func() bool {
 		err := s.Clean()
 		if err == nil {
-			view, err = s.ReadTicket(identity.Named("audit"), "INC-1", 0, 10)
+			view, err = s.ReadTicket(identity.Named("audit"), "INC-1", event.Cursor{}, 10)
 		}
 		if err != nil {
 			t.Fatal(err)

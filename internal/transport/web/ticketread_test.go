@@ -91,6 +91,12 @@ func TestTicketIsReadByWhoeverMay(t *testing.T) {
 		t.Errorf("a stream of what may not be seen: %s", text)
 	}
 
+	// A cursor of another log tells nothing of where to go on in this one.
+	for _, after := range []string{"@1.another0", "@999999"} {
+		d.get("/v1/tickets/INC-1?after="+after, as("eve")...).refused(t, 410, "cursor_foreign")
+		d.get("/v1/tickets/INC-1?after="+after, as("dns")...).refused(t, 404, "ticket_unknown")
+	}
+
 	// In parts, one message at a time.
 	var parts []string
 	for after := "@0"; after != ""; {

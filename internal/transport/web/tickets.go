@@ -84,7 +84,7 @@ func (s *Server) getTicket(w http.ResponseWriter, r *http.Request, q url.Values)
 			return event.AsError(err).With("after")
 		}
 	}
-	t, err := s.broker.ReadTicket(principalOf(r), r.PathValue("ticket"), after.Position, limit)
+	t, err := s.broker.ReadTicket(principalOf(r), r.PathValue("ticket"), after, limit)
 	if err != nil {
 		return err
 	}
