@@ -295,7 +295,7 @@ var classes = [...]struct {
 		"Call the broker by localhost or a loopback address while no identity is configured."}},
 	{CodeOriginRefused, Class{403, exitCaller, false,
 		"Pages of this origin may not do this",
-		"Use a program or a page of the broker's own origin; the operator can allow others to open a WebSocket with --allow-origin."}},
+		"Use a program or a page of the broker's own origin; the operator can allow other origins with --allow-origin."}},
 	{CodeHandshakeInvalid, Class{400, exitCaller, false,
 		"The WebSocket handshake cannot be understood",
 		"Send the handshake of RFC 6455 over HTTP/1.1 and offer signalbox.v1 or cloudevents.json as subprotocol."}},

@@ -37,9 +37,9 @@ type Config struct {
 	// addresses are refused, because everybody on the network could read and publish.
 	Listen string `key:"listen" value:"address" default:"127.0.0.1:8080" help:"loopback address to listen on, port 0 for any"`
 
-	// The origins whose pages may open a WebSocket, such as https://console.example, separated by commas. They are
-	// compared letter for letter, port included. Pages of the broker's own origin and programs always may.
-	AllowOrigin origins `key:"allow_origin" value:"origins" default:"" help:"origins, separated by commas, whose pages may open a WebSocket beside the broker's own"`
+	// The origins whose pages may change things and open a WebSocket, such as https://console.example, separated by
+	// commas. They are compared letter for letter, port included. Pages of the broker's own origin and programs always may.
+	AllowOrigin origins `key:"allow_origin" value:"origins" default:"" help:"origins, separated by commas, whose pages may change things and open a WebSocket beside the broker's own"`
 
 	// The file with the broker's certificate in PEM form, with those of its issuers behind it. With it and tls_key the
 	// broker speaks https and HTTP/2, so that a browser is not held to six streams. Both files are read again when they

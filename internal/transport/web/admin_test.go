@@ -15,6 +15,7 @@ import (
 
 	"signalbox/internal/backup"
 	"signalbox/internal/broker"
+	"signalbox/internal/transport/web"
 )
 
 func (d *door) takeBackup() (answer, backup.Entries) {
@@ -81,14 +82,23 @@ func TestRestoredLogRefusesOldCursorsOnEveryDoor(t *testing.T) {
 	}
 }
 
-// TestBackupIsRefusedToPagesOfOtherSites: they could not read it, but make the broker busy with it.
-func TestBackupIsRefusedToPagesOfOtherSites(t *testing.T) {
-	d := openDoor(t)
-	for _, path := range []string{"/v1/admin/backup", "/v1/admin/compact"} {
-		d.do(request{method: http.MethodPost, path: path, header: []string{"Origin: https://example.com"}}).refused(t, 403, "origin_refused")
-		d.do(request{method: http.MethodPost, path: path, header: []string{"Sec-Fetch-Site: cross-site"}}).refused(t, 403, "origin_refused")
-		d.do(request{method: http.MethodPost, path: path, header: []string{"Sec-Fetch-Site: same-origin"}}).want(t, 200)
+// TestPagesOfOtherSitesChangeNothing: they could not read the answers, but a subscription that
+// sends everything to their site would need none, and a backup makes the broker busy.
+func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
+	d := openDoor(t, func(o *doorOptions) { o.web.Origins = []string{"https://console.example"} })
+	for _, rt := range web.Routes() {
+		if rt.Method == http.MethodGet || rt.Method == http.MethodOptions {
+			continue
+		}
+		path := strings.NewReplacer("{", "", "}", "", "...", "").Replace(rt.Path)
+		for _, header := range []string{"Origin: https://example.com", "Origin: null", "Origin: http://" + d.addr + "0", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Site: same-site"} {
+			d.do(request{method: rt.Method, path: path, unchecked: true, header: []string{header, "Content-Type: text/plain"}}).refused(t, 403, "origin_refused")
+		}
 	}
+	for _, header := range []string{"Origin: http://" + d.addr, "Origin: https://console.example", "Sec-Fetch-Site: same-origin", "Sec-Fetch-Site: none"} {
+		d.do(request{method: http.MethodPost, path: "/v1/admin/compact", header: []string{header}}).want(t, 200)
+	}
+	d.get("/v1/topics/a/events", "Origin: https://example.com").want(t, 200) // which the page cannot read
 }
 
 func TestCompactionSaysHowFarItIs(t *testing.T) {

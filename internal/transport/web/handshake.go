@@ -85,6 +85,18 @@ func socketAccept(key string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
+// checkPage refuses whatever changes something and is sent by a browser for a page
+// of another site. The browser keeps the answer from that page, but sends a POST
+// of a plain media type without asking anybody: a subscription by which everything
+// is sent to that site would need no more.
+func (s *Server) checkPage(r *http.Request) error {
+	if s.pages.Check(r) == nil {
+		return nil
+	}
+	return event.Errorf(event.CodeOriginRefused,
+		"Pages of the origin %.80q may not do this: use a program, or have the operator allow it with --allow-origin.", r.Header.Get("Origin")).With("Origin")
+}
+
 // checkOrigin keeps the pages of other sites out. A browser lets any page open
 // a WebSocket to this machine and only says whose page it is, so the origin is
 // compared as a whole with the broker's own and with those that are allowed.

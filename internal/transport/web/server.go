@@ -18,6 +18,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -66,7 +67,7 @@ type Options struct {
 	// HTTP without encryption.
 	TLS *tls.Config
 	// Origins are the origins, such as https://console.example, whose pages may
-	// open a WebSocket beside those of the broker's own.
+	// open a WebSocket and change things beside those of the broker's own.
 	Origins []string
 	// Processors is how many there are; one stream more than that writes at one
 	// time. GOMAXPROCS.
@@ -90,6 +91,7 @@ type Server struct {
 	broker *broker.Broker
 	log    *slog.Logger
 	mux    *http.ServeMux
+	pages  *http.CrossOriginProtection // which web pages may change things
 	// The mux's handlers of publishPath and messagesPath, for lanes.
 	publisher, messenger http.HandlerFunc
 	held                 budget  // bytes of bodies and answers in memory
@@ -120,7 +122,15 @@ func New(o Options) (*Server, error) {
 	o.ShutdownGrace = orDefault(o.ShutdownGrace, 10*time.Second)
 	o.MaxConns = orDefault(o.MaxConns, 11_000)
 	o.Processors = orDefault(o.Processors, runtime.GOMAXPROCS(0))
-	s := &Server{opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors), metrics: o.Broker.Metrics()}
+	s := &Server{
+		opt: o, broker: o.Broker, log: o.Logger, turns: newTurns(o.Processors), metrics: o.Broker.Metrics(),
+		pages: http.NewCrossOriginProtection(),
+	}
+	for _, origin := range o.Origins {
+		if err := s.pages.AddTrustedOrigin(origin); err != nil {
+			return nil, fmt.Errorf("web: Options.Origins: %w", err)
+		}
+	}
 	s.metrics.Source(s.sample)
 	s.mux = s.routes()
 	return s, nil
@@ -245,7 +255,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serve is what every request goes through, in lanes too.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	if err := checkRequest(r); err != nil {
+	if err := s.checkRequest(r); err != nil {
 		s.problem(w, r, err)
 		return
 	}
@@ -253,10 +263,13 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, h http.Handler) {
 }
 
 // checkRequest refuses what no route wants.
-func checkRequest(r *http.Request) error {
+func (s *Server) checkRequest(r *http.Request) error {
 	if !loopbackHost(r.Host) {
 		return event.Errorf(event.CodeHostRefused,
 			"The host %.80q is not this machine: while the broker has no identity configured, call it as localhost or by a loopback address.", r.Host).With("Host")
+	}
+	if err := s.checkPage(r); err != nil {
+		return err
 	}
 	// A compressed body would have to be limited by its expanded size on every
 	// route alike; it is refused on every route instead.
