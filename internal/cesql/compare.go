@@ -29,6 +29,7 @@ func (m *Machine) equal(x, y Value) bool {
 	case y.kind == Integer && x.kind == Number:
 		return false // or it would have been read as an Integer
 	}
+	m.spendComparison(x, y)
 	x = m.cast(x, y.kind)
 	return m.errors == 0 && sameKind(x, y)
 }
@@ -73,6 +74,7 @@ func compileEqualText(x, y *node, negated bool) booleanFunc {
 			return false
 		}
 		w := b(m)
+		m.spendComparison(TextValue(v), TextValue(w))
 		return m.errors == 0 && bytes.Equal(v, w) != negated
 	}
 }
@@ -94,6 +96,7 @@ func ordered(op operator, c int) bool {
 // a Number from data on one side, both are Numbers.
 func (m *Machine) order(x, y Value) int {
 	if x.kind == Number || y.kind == Number {
+		m.spendComparison(x, y)
 		return compareNumbers(m.toNumber(x), m.toNumber(y))
 	}
 	a, b := m.toInteger(x), m.toInteger(y)

@@ -198,12 +198,16 @@ func compileExists(n *node) booleanFunc {
 func compileLike(n *node) booleanFunc {
 	p, negated := n.pattern, n.negated
 	if n.kids[0].any() {
-		return compileAny(n.kids[0].path, negated, func(m *Machine, v Value) bool { return p.match(m.toText(v)) })
+		return compileAny(n.kids[0].path, negated, func(m *Machine, v Value) bool { return m.like(p, m.toText(v)) })
 	}
 	f := compileText(n.kids[0])
 	return func(m *Machine) bool {
 		text := f(m)
-		return m.errors == 0 && p.match(text) != negated
+		if m.errors != 0 {
+			return false
+		}
+		matches := m.like(p, text)
+		return m.errors == 0 && matches != negated
 	}
 }
 
@@ -240,6 +244,7 @@ func compileCall(n *node) valueFunc {
 			if k := call.param(i); m.errors == 0 && k != Absent {
 				v = m.cast(v, k)
 			}
+			m.spend(workText * len(v.text))
 			if m.errors != 0 {
 				m.stack = m.stack[:base]
 				return zero(call.result)

@@ -9,10 +9,11 @@
 // [Machine] then evaluates expressions on an [Event] without allocating. Errors
 // are a set of bits, so they cost nothing while there are none.
 //
-// The engine guarantees that no text makes it panic or loop and that no
-// expression does work that is not bounded when it is parsed, by limits.go and
-// by the size of the event: there is no recursion over data, LIKE is linear in
-// its subject, and results of functions have a greatest size. Characters are
+// The engine guarantees that no text makes it panic or loop and that the work of
+// an evaluation is bounded by the size of the event alone: limits.go bounds what an
+// expression may have when it is parsed, there is no recursion over data, LIKE is
+// linear in its subject, results of functions have a greatest size, and work.go ends
+// what takes too much all the same. Characters are
 // Unicode code points everywhere.
 //
 // Beyond the standard, which has no access to data, an expression may name

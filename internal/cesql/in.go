@@ -55,6 +55,7 @@ func (m *Machine) isElement(e, v Value) bool {
 	if v.kind == Integer && e.kind == Number {
 		return false // or it would have been read as an Integer
 	}
+	m.spendComparison(e, v)
 	e = m.cast(e, v.kind)
 	return m.errors == 0 && sameKind(e, v)
 }
@@ -106,7 +107,10 @@ func (c *constants) has(m *Machine, v Value) bool {
 		m.errors |= CastError
 		return false
 	}
-	_, found := slices.BinarySearchFunc(c[v.kind].values, v, compareKind)
+	_, found := slices.BinarySearchFunc(c[v.kind].values, v, func(x, y Value) int {
+		m.spendComparison(x, y)
+		return compareKind(x, y)
+	})
 	if !found && c[v.kind].fails {
 		m.errors |= CastError
 	}

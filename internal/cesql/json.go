@@ -159,32 +159,32 @@ func (c *cursor) skip() {
 func (c *cursor) fail() { c.more, c.bad = false, true }
 
 // locate follows a step from the value at i. It returns the position of the
-// value there, len(b) if there is none, or malformed.
-func locate(b []byte, i int, s *step) int {
+// value there, len(b) if there is none, or malformed; and what that took.
+func locate(b []byte, i int, s *step) (at, work int) {
 	opening := byte('[')
 	if s.name != nil {
 		opening = '{'
 	}
 	if b[i] != opening {
-		return len(b)
+		return len(b), 0
 	}
-	c := descend(b, i)
-	for n := 0; c.more; n++ {
+	c, n := descend(b, i), 0
+	for ; c.more; n++ {
 		if s.name == nil {
 			if n == s.index {
-				return c.at
+				return c.at, c.at - i + n*workElement
 			}
 		} else if key := c.key(); c.more && sameName(key, s.name) {
-			return c.at
+			return c.at, c.at - i + n*workElement
 		}
 		if c.more {
 			c.skip()
 		}
 	}
 	if c.bad {
-		return malformed
+		return malformed, len(b) - i + n*workElement
 	}
-	return len(b)
+	return len(b), c.at - i + n*workElement
 }
 
 // sameName compares what stands between quotation marks with a name.

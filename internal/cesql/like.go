@@ -215,6 +215,15 @@ func (m *masks) of(r rune) uint64 {
 	return m.any
 }
 
+// like is match, with the work of it. What is anchored and has no _ takes no more
+// than the pattern has bytes.
+func (m *Machine) like(p *pattern, text []byte) bool {
+	if len(p.between) > 0 || p.first.runes != nil || p.last.runes != nil {
+		m.spend(workText * len(text))
+	}
+	return p.match(text)
+}
+
 // match reports whether the whole of text matches.
 func (p *pattern) match(text []byte) bool {
 	text, ok := p.first.cutFront(text)

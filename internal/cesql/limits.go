@@ -2,9 +2,9 @@
 
 package cesql
 
-// The limits of an expression, checked when it is parsed. Together they bound
-// the work of an evaluation to a multiple of the event's size: the costliest that
-// are accepted take microseconds for each of its bytes.
+// The limits of an expression, checked when it is parsed. They bound what it holds
+// of memory and of the stack; how much work an evaluation does on large data, work.go
+// bounds while it goes on.
 const (
 	// MaxBytes is the longest expression. It bounds everything that has no limit
 	// of its own: operators, names, literals.

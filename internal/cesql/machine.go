@@ -9,6 +9,8 @@ type Machine struct {
 	event   *Event
 	errors  Errors
 	touched bool
+	work    int       // that may still be done
+	goesOn  bool      // the next evaluation has what is left of it
 	other   Value     // what the values of a path with [*] are compared with
 	text    []byte    // made by casts, functions and escapes in data
 	stack   []Value   // arguments of functions
@@ -52,6 +54,10 @@ func (m *Machine) TouchedData() bool { return m.touched }
 
 func (m *Machine) begin(x *Expression, e *Event) {
 	m.event, m.errors, m.touched = e, 0, false
+	if !m.goesOn {
+		m.refill(e)
+	}
+	m.goesOn = false
 	if cap(m.text) > keptBytes {
 		m.text = nil
 	}
@@ -93,6 +99,9 @@ func (m *Machine) peek(pt *path) Value {
 	found := &m.located[pt.number]
 	if !found.known {
 		found.known, found.value = true, m.read(m.follow(m.root(), pt.steps))
+		if m.spent() {
+			found.value = Value{}
+		}
 	}
 	return found.value
 }
@@ -112,7 +121,9 @@ func (m *Machine) follow(at int, steps []step) int {
 		if at == malformed || at == len(m.event.data) {
 			break
 		}
-		at = locate(m.event.data, at, &steps[i])
+		found, work := locate(m.event.data, at, &steps[i])
+		m.spend(work)
+		at = found
 	}
 	return at
 }
@@ -132,6 +143,7 @@ func (m *Machine) read(at int) Value {
 		m.errors |= GenericError
 		return Value{}
 	}
+	m.spend(end - at)
 	switch raw := b[at:end]; raw[0] {
 	case '"':
 		return TextValue(m.unescape(raw[1 : len(raw)-1]))
@@ -168,6 +180,7 @@ func (m *Machine) unescape(raw []byte) []byte {
 	if plain == len(raw) {
 		return raw
 	}
+	m.spend(workText * len(raw))
 	start := len(m.text)
 	m.text = append(m.text, raw[:plain]...)
 	for i := plain; i < len(raw); {
@@ -205,9 +218,13 @@ func (m *Machine) visit(at int, steps []step, t test) (hit, reached bool) {
 	}
 	at = m.follow(at, steps[:n])
 	b := m.event.data
+	if m.spent() {
+		return false, true
+	}
 	if n == len(steps) {
 		room, before := len(m.text), m.errors
 		m.errors = 0
+		m.spend(workTest)
 		v := m.read(at)
 		hit = v.kind != Absent && t(m, v) && m.errors == 0
 		m.errors |= before
@@ -223,10 +240,12 @@ func (m *Machine) visit(at int, steps []step, t test) (hit, reached bool) {
 	}
 	c := descend(b, at)
 	for c.more {
-		if hit, _ = m.visit(c.at, steps[n+1:], t); hit {
-			return true, true
+		if hit, _ = m.visit(c.at, steps[n+1:], t); hit || m.spent() {
+			return hit, true
 		}
+		before := c.at
 		c.skip()
+		m.spend(workElement + max(c.at-before, 0))
 	}
 	if c.bad {
 		m.errors |= GenericError

@@ -183,7 +183,10 @@ func (m *Machine) toNumber(v Value) Value {
 		if n, ok := parseInteger(v.text); ok {
 			return IntegerValue(n)
 		}
-		if end, ok := scanNumber(v.text, 0); ok && end == len(v.text) && end <= MaxNumber {
+		if len(v.text) > MaxNumber {
+			break
+		}
+		if end, ok := scanNumber(v.text, 0); ok && end == len(v.text) {
 			return numberValue(v.text)
 		}
 	}

@@ -24,6 +24,7 @@ type Explanation struct {
 // Explain says why an event passes a filter or does not. It evaluates more than
 // a match does, and allocates.
 func (m *Machine) Explain(f *Filter, e *cesql.Event) Explanation {
+	m.begin()
 	return m.explain(f.root, e)
 }
 
@@ -31,7 +32,7 @@ func (m *Machine) explain(p *part, e *cesql.Event) Explanation {
 	x := Explanation{Reached: true}
 	switch p.op {
 	case opSQL:
-		return explainStep(m.cesql.Explain(p.sql, e))
+		return explainStep(m.next().Explain(p.sql, e))
 	case opExact, opPrefix, opSuffix:
 		x.Clause = p.canonical()
 		x.Passes = p.compile()(m, e)
@@ -56,6 +57,7 @@ func (m *Machine) explain(p *part, e *cesql.Event) Explanation {
 // it: of conditions that must all hold the first that failed, and else the whole.
 // It costs as much as [Machine.Explain].
 func (m *Machine) Decider(f *Filter, e *cesql.Event) (clause string, errors cesql.Errors) {
+	m.begin()
 	p := f.root
 	for p.op == opAll {
 		i := slices.IndexFunc(p.kids, func(k *part) bool { return !k.compile()(m, e) })
@@ -69,7 +71,7 @@ func (m *Machine) Decider(f *Filter, e *cesql.Event) (clause string, errors cesq
 		decider := step.Decider()
 		return decider.Clause, decider.Errors
 	}
-	m.errors = 0
+	m.begin()
 	p.compile()(m, e)
 	return p.text(), m.errors
 }

@@ -72,6 +72,7 @@ func (f *Filter) Text() string { return f.root.text() }
 // belongs to one goroutine. The zero Machine is ready.
 type Machine struct {
 	cesql   cesql.Machine
+	begun   bool // an expression was evaluated; the next may do what work is left
 	errors  cesql.Errors
 	touched bool
 	text    []byte
@@ -79,8 +80,20 @@ type Machine struct {
 
 // Match reports whether an event passes.
 func (m *Machine) Match(f *Filter, e *cesql.Event) bool {
-	m.errors, m.touched = 0, false
+	m.begin()
 	return f.eval(m, e)
+}
+
+func (m *Machine) begin() { m.begun, m.errors, m.touched = false, 0, false }
+
+// next is for the next expression of a filter: all of them together may do the work
+// of one.
+func (m *Machine) next() *cesql.Machine {
+	if m.begun {
+		m.cesql.Continue()
+	}
+	m.begun = true
+	return &m.cesql
 }
 
 // Selects is Match with the rule for tombstones: an event that removes a key
@@ -208,7 +221,7 @@ func (p *part) compile() predicate {
 	case opSQL:
 		x := p.sql
 		return func(m *Machine, e *cesql.Event) bool {
-			passes := m.cesql.Match(x, e)
+			passes := m.next().Match(x, e)
 			m.errors |= m.cesql.Errors()
 			m.touched = m.touched || m.cesql.TouchedData()
 			return passes

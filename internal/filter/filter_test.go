@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"signalbox/event"
+	"signalbox/internal/cesql"
 	"signalbox/internal/filter"
 )
 
@@ -385,4 +386,32 @@ func ExampleMachine_Explain() {
 	// no      data.severity >= 4
 	//           data.severity is 3
 	// -       EXISTS subject (not reached)
+}
+
+// TestConditionsShareTheWork: a document may have many expressions, of which each by
+// itself may do much.
+func TestConditionsShareTheWork(t *testing.T) {
+	costly := func(n int) string {
+		return fmt.Sprintf(`{"sql":"data.a%s > %d.%s"}`, strings.Repeat("[*]", 12), n, strings.Repeat("0", 1000))
+	}
+	data := strings.Repeat("[", 12) + strings.Repeat("1,", 8000) + "1" + strings.Repeat("]", 12)
+	e := newRecord(t, required(`,"data":{"a":`+data+`,"b":1}`)).Event()
+	var m filter.Machine
+	if m.Match(mustDocument(t, `[`+costly(1)+`]`), e); m.Errors() != 0 {
+		t.Fatalf("one condition: %v", m.Errors())
+	}
+	many := make([]string, 40)
+	for i := range many {
+		many[i] = costly(i + 1)
+	}
+	f := mustDocument(t, `[{"any":[`+strings.Join(many, ",")+`,{"sql":"data.b = 1 AND 2 = 2"}]}]`)
+	if m.Match(f, e) || !m.Errors().Has(cesql.GenericError) {
+		t.Errorf("many conditions: %v", m.Errors())
+	}
+	if x := m.Explain(f, e); x.Passes {
+		t.Error("explained as if it passed")
+	}
+	if clause, errors := m.Decider(f, e); clause != f.Text() || !errors.Has(cesql.GenericError) {
+		t.Errorf("decided by %.40s with %v", clause, errors)
+	}
 }
