@@ -28,8 +28,9 @@ type Batch struct {
 	rows, removed, winners, seen, timers section
 	messages                             [len(messageKinds)]section // by their places there
 
-	sights []sight // the records in seen, for the filter
-	joined []byte  // the sections behind each other, for the commit
+	sights []sight        // the records in seen, for the filter
+	lists  []keyListWrite // the lists of keys in rows, to be remembered
+	joined []byte         // the sections behind each other, for the commit
 	store  *Store
 }
 
@@ -44,6 +45,7 @@ type sight struct {
 type Mark struct {
 	sections [sections]section
 	sights   int
+	lists    int
 }
 
 const sections = 5 + len(messageKinds)
@@ -73,7 +75,7 @@ func (s *Store) NewBatch() *Batch {
 	for _, w := range b.sections() {
 		w.data, w.count = w.data[:0], 0
 	}
-	b.sights, b.joined = b.sights[:0], b.joined[:0]
+	b.sights, b.lists, b.joined = b.sights[:0], b.lists[:0], b.joined[:0]
 	return b
 }
 
@@ -98,7 +100,7 @@ func (b *Batch) Mark() (m Mark) {
 	for i, w := range b.sections() {
 		m.sections[i] = *w
 	}
-	m.sights = len(b.sights)
+	m.sights, m.lists = len(b.sights), len(b.lists)
 	return m
 }
 
@@ -107,7 +109,7 @@ func (b *Batch) Cut(m Mark) {
 	for i, w := range b.sections() {
 		w.data, w.count = w.data[:len(m.sections[i].data)], m.sections[i].count
 	}
-	b.sights = b.sights[:m.sights]
+	b.sights, b.lists = b.sights[:m.sights], b.lists[:m.lists]
 }
 
 // commit hands the batch to Pebble.
@@ -130,7 +132,11 @@ func (b *Batch) commit(db *pebble.DB, o *pebble.WriteOptions) error {
 	if err := batch.SetRepr(b.joined); err != nil {
 		return err
 	}
-	return batch.Commit(o) // and not closed: that would put our memory into Pebble's pool
+	if err := batch.Commit(o); err != nil { // and not closed: that would put our memory into Pebble's pool
+		return err
+	}
+	b.store.lists.committed(b.lists)
+	return nil
 }
 
 // fillFilter adds the records, and stores the filters that they complete.

@@ -79,11 +79,12 @@ type Options struct {
 // except that one goroutine at a time may make look-ups, set deduplication
 // records, drop their generations and commit.
 type Store struct {
-	db   *pebble.DB
-	lock *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
-	fs   vfs.FS
-	dir  string
-	seen *seenFilter
+	db    *pebble.DB
+	lock  *pebble.Lock // nil: Pebble took the lock itself, for it made the directory
+	fs    vfs.FS
+	dir   string
+	seen  *seenFilter
+	lists keyLists
 	// batches are empty ones to be used again.
 	batches sync.Pool
 	// visible is held for writing from before a commit enters the memtable

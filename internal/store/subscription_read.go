@@ -71,16 +71,6 @@ func (l *Lookup) Pending(number, epoch uint32, position uint64, parked bool) (p 
 	return p, ok, err
 }
 
-// KeyList returns the list of a key's pending events.
-func (l *Lookup) KeyList(number, epoch uint32, key [16]byte) (list KeyList, ok bool, err error) {
-	l.key = append(appendPendingKey(l.key[:0], number, keyRow, epoch), key[:]...)
-	value, ok, err := l.get()
-	if err == nil && ok {
-		list, err = decodeKeyList(value)
-	}
-	return list, ok, err
-}
-
 // Letter returns what is known of a dead letter.
 func (l *Lookup) Letter(number uint32, position uint64) (letter Letter, ok bool, err error) {
 	l.key = appendLetterKey(l.key[:0], number, position)
@@ -207,11 +197,6 @@ func pending(r pebble.Reader, number uint32, kind byte, epoch uint32, each func(
 		}
 		return each(binary.BigEndian.Uint64(key[len(key)-8:]), p)
 	})
-}
-
-// HasKeyList reports whether events of a key are pending.
-func (s *Store) HasKeyList(number, epoch uint32, key [16]byte) (bool, error) {
-	return get(s.db, append(appendPendingKey(nil, number, keyRow, epoch), key[:]...), func([]byte) error { return nil })
 }
 
 // Pending returns a committed event that is out or ready.

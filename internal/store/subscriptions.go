@@ -176,17 +176,6 @@ func DecodePending(b []byte) (Pending, error) {
 	return p, r.error("pending event")
 }
 
-// KeyList is the list of the pending events of a key.
-type KeyList struct {
-	First, Last uint64
-}
-
-func decodeKeyList(b []byte) (KeyList, error) {
-	r := rowReader{b: b}
-	r.format()
-	return KeyList{r.uint64(), r.uint64()}, r.error("key list")
-}
-
 // Letter is what is known of a dead letter beside the event, which is in the
 // topic $dlq.<subscription>.
 type Letter struct {
@@ -320,17 +309,6 @@ func (b *Batch) DeletePendingEvent(number, epoch uint32, position uint64, parked
 		kind = parkedRow
 	}
 	b.rows.write(kindDelete, binary.BigEndian.AppendUint64(appendPendingKey(nil, number, kind, epoch), position), nil)
-}
-
-// SetKeyList stores the list of a key's pending events.
-func (b *Batch) SetKeyList(number, epoch uint32, key [16]byte, l KeyList) {
-	value := binary.BigEndian.AppendUint64([]byte{rowFormat}, l.First)
-	b.rows.write(kindSet, append(appendPendingKey(nil, number, keyRow, epoch), key[:]...), binary.BigEndian.AppendUint64(value, l.Last))
-}
-
-// DeleteKeyList removes the list of a key that has no pending events.
-func (b *Batch) DeleteKeyList(number, epoch uint32, key [16]byte) {
-	b.rows.write(kindDelete, append(appendPendingKey(nil, number, keyRow, epoch), key[:]...), nil)
 }
 
 // SetLetter stores what is known of a dead letter.
