@@ -32,9 +32,9 @@ type Agent struct {
 	Updated  time.Time  `json:"updated"`
 
 	// What follows is not in the list of all agents.
-	Registry int64       `json:"registry"` // the revision of the registry that this is from
-	MaySend  []SendRight `json:"may_send"`
-	MayRead  []string    `json:"may_read"` // patterns of topics
+	Registry int64       `json:"registry,omitzero"` // the revision of the registry that this is from
+	MaySend  []SendRight `json:"may_send,omitzero"`
+	MayRead  []string    `json:"may_read,omitzero"` // patterns of topics
 }
 
 // AgentKey is a public key of an agent.

@@ -5,6 +5,7 @@ package broker
 import (
 	"context"
 	"strings"
+	"time"
 
 	"signalbox/event"
 	"signalbox/internal/eventlog"
@@ -97,17 +98,47 @@ func (b *Broker) admitMapped(p identity.Principal, req *PublishRequest) (*eventl
 	if err != nil {
 		return nil, err
 	}
-	m, e := proposal.Message, &proposal.Entries[0]
-	key, _ := ev.Key()
-	for _, a := range []struct{ name, got, want string }{
-		{"topic", req.Topic, proposal.Topic}, {"id", ev.ID(), e.ID}, {"source", ev.Source(), e.Source}, {"type", ev.Type(), ticket.EventType + m.Type},
-		{"partitionkey", key, e.Key},
-	} {
-		if a.got != a.want {
-			return nil, event.Errorf(event.CodeMessageInvalid, "The event's %s is %.80q, and that of the envelope in it is %q.", a.name, a.got, a.want).With(a.name)
+	m, err := ticket.Parse(ev.Data())
+	if err != nil {
+		return nil, err
+	}
+	carried, err := m.Event()
+	if err != nil {
+		return nil, err
+	}
+	if req.Topic != proposal.Topic {
+		return nil, otherThan("topic", req.Topic, proposal.Topic)
+	}
+	if key, _ := ev.Key(); key != carried.Partitionkey() {
+		return nil, otherThan("partitionkey", key, carried.Partitionkey())
+	}
+	for _, name := range []string{"id", "source", "type", "subject", "correlationid", "causationid", "time", "expirytime"} {
+		got, given := ev.Attribute(name)
+		want, _ := carried.Attribute(name)
+		if given && !sameAttribute(got, want) {
+			return nil, otherThan(name, got.String(), want.String())
 		}
 	}
 	return proposal, nil
+}
+
+// otherThan refuses what an event says beside the envelope in it and otherwise: nobody has
+// signed that, and to leave it out would be to answer yes to it.
+func otherThan(name, got, want string) *event.Error {
+	return event.Errorf(event.CodeMessageInvalid, "The event's %s is %.80q, and that of the envelope in it is %q.", name, got, want).With(name)
+}
+
+// sameAttribute compares attributes; a moment can be written in several ways.
+func sameAttribute(a, b event.Value) bool {
+	if a == b {
+		return true
+	}
+	at, err := time.Parse(time.RFC3339Nano, a.String())
+	if err != nil {
+		return false
+	}
+	bt, err := time.Parse(time.RFC3339Nano, b.String())
+	return err == nil && at.Equal(bt)
 }
 
 // checkTypes refuses the types of messages where none are taken.

@@ -33,8 +33,8 @@ type agentDocument struct {
 
 	// Not in lists.
 	Registry *int64         `json:"registry,omitempty"` // the revision of the registry that this is from
-	MaySend  []ticket.Right `json:"may_send,omitempty"`
-	MayRead  []string       `json:"may_read,omitempty"`
+	MaySend  []ticket.Right `json:"may_send,omitzero"`
+	MayRead  []string       `json:"may_read,omitzero"`
 }
 
 type keyDocument struct {
@@ -64,7 +64,8 @@ func explained(r *broker.RegistryInfo, a *broker.AgentInfo) agentDocument {
 	d := agentOf(a)
 	d.Registry = &r.Revision
 	if a.Active {
-		d.MaySend, d.MayRead = ticket.Rights(r.Space, a.Roles, a.Domains)
+		sends, reads := ticket.Rights(r.Space, a.Roles, a.Domains)
+		d.MaySend, d.MayRead = append([]ticket.Right{}, sends...), append([]string{}, reads...) // to have no right is to have an empty list
 	}
 	return d
 }

@@ -74,7 +74,13 @@ func TestAgentsAreManaged(t *testing.T) {
 	eq(t, "the agent", string(d.get("/v1/agents/net").want(t, 200).body), string(added.body))
 	eq(t, "revision", d.get("/v1/agents").object(t)["revision"], any(1.0))
 
-	d.call("POST", "/v1/agents", change(t, ticket.Change{Revision: 2, Op: ticket.ChangeRevoke, Agent: "net"}, "admin")).want(t, 200)
+	// Who may send or read nothing is told so; a list says neither of anybody.
+	auditor := d.call("POST", "/v1/agents", change(t, addAgent(2, "eve", ticket.RoleAuditor), "admin")).want(t, 200).body
+	if !strings.Contains(string(auditor), `"may_send":[],"may_read":["bus.main.>"]`) || strings.Contains(string(d.get("/v1/agents").body), "may_") {
+		t.Errorf("an auditor is %s", auditor)
+	}
+
+	d.call("POST", "/v1/agents", change(t, ticket.Change{Revision: 3, Op: ticket.ChangeRevoke, Agent: "net"}, "admin")).want(t, 200)
 	revoked := string(d.get("/v1/agents/net").want(t, 200).body)
 	if strings.Contains(revoked, "may_send") || !strings.Contains(revoked, `"until":"@`) || !strings.Contains(revoked, `"active":false`) {
 		t.Errorf("a revoked agent: %s", revoked)

@@ -4,6 +4,7 @@ package web_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -262,11 +263,19 @@ func TestMessageThroughAnotherDoor(t *testing.T) {
 	d.structured("bus.main.ticket.intake", body).refused(t, 400, "message_invalid")
 	d.structured(topic, strings.Replace(body, `"source":"desk"`, `"source":"alice"`, 1)).refused(t, 400, "message_invalid")
 	d.structured(topic, strings.Replace(body, `"partitionkey":"INC-1"`, `"partitionkey":"INC-2"`, 1)).refused(t, 400, "message_invalid")
+	for _, says := range []string{`"subject":"INC-2"`, `"correlationid":"another"`, `"causationid":"msg_1"`, `"time":"2020-01-01T00:00:00Z"`, `"expirytime":"2030-01-01T00:00:00Z"`} {
+		name, _, _ := strings.Cut(says, ":")
+		contradicts := regexp.MustCompile(name+`:"[^"]*",`).ReplaceAllString(body, "")
+		d.structured(topic, "{"+says+","+contradicts[1:]).refused(t, 400, "message_invalid")
+	}
 	d.structured(topic, strings.Replace(body, `"Web is slow`, `"Web is down`, 1)).refused(t, 403, "signature_invalid")
 	d.structured(topic, body, "Idempotency-Key: k").refused(t, 403, "message_required")
 	d.batch(topic, "["+body+"]").refused(t, 403, "message_required")
 	d.structured("fleet", body).refused(t, 400, "attribute_reserved")
-	eq(t, "outcome", d.structured(topic, body).want(t, 200).object(t)["outcome"], any("accepted"))
+	asked := regexp.MustCompile(`"(expirytime|subject|correlationid)":"[^"]*",`).ReplaceAllString(body, "") // what the envelope says need not be said again
+	asked = regexp.MustCompile(`"time":"([^"]*)Z"`).ReplaceAllString(asked, `"time":"${1}+00:00"`)
+	eq(t, "outcome", d.structured(topic, asked).want(t, 200).object(t)["outcome"], any("accepted"))
+	eq(t, "outcome again", d.structured(topic, body).want(t, 200).object(t)["outcome"], any("duplicate"))
 	eq(t, "outcome of the envelope", d.message(m).want(t, 200).object(t)["outcome"], any("duplicate"))
 	eq(t, "events", d.count(topic), 1)
 }
