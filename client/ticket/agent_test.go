@@ -3,8 +3,10 @@
 package ticketclient_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,6 +19,7 @@ import (
 
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
+	"signalbox/event"
 	"signalbox/internal/tickettest"
 	"signalbox/ticket"
 )
@@ -24,11 +27,11 @@ import (
 // approve brings a ticket of tier 1 to where it may be executed, and has it executed.
 func (s *space) approve(id string) (execute ticket.Header, payload *ticketclient.Execute) {
 	s.t.Helper()
-	return s.approveBy(id, func() time.Time { return time.Time{} })
+	return s.approveWith(id, func(*ticketclient.Execute) {})
 }
 
-// approveBy is approve with an execute that is to be delivered by a time.
-func (s *space) approveBy(id string, deliverBy func() time.Time) (execute ticket.Header, payload *ticketclient.Execute) {
+// approveWith is approve with an execute that is changed before it is signed.
+func (s *space) approveWith(id string, change func(*ticketclient.Execute)) (execute ticket.Header, payload *ticketclient.Execute) {
 	s.t.Helper()
 	open := s.open(id)
 	s.ask(open, "network")
@@ -48,8 +51,9 @@ func (s *space) approveBy(id string, deliverBy func() time.Time) (execute ticket
 	s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeState, "intake", "", &ticketclient.State{From: "PLANNED", To: "APPROVED", ReasonCode: "tier_low", Cause: []string{planned}, Tier: &tier}))
 	payload = &ticketclient.Execute{
 		PlanID: "p1", PlanHash: hash, SliceID: "s1", Mode: ticketclient.ModeApply, Steps: proposal.Freeze().Steps,
-		LeaseID: "l1", LeaseScope: ticketclient.LeaseScope{Plan: "p1", Target: "fw/1"}, DeliverBy: deliverBy(),
+		LeaseID: "l1", LeaseScope: ticketclient.LeaseScope{Plan: "p1", Target: "fw/1"},
 	}
+	change(payload)
 	execute = p.Header
 	execute.ID = s.send("orch", ticketclient.Answer(&p.Header, ticket.TypeExecute, "network", "do-"+id, payload))
 	return execute, payload
@@ -216,7 +220,10 @@ func TestAgentDoesNothingThatIsNotDelivered(t *testing.T) {
 					}
 				}
 			})
-			s.approveBy("INC-1", func() time.Time { executed.Store(true); return time.Now().Add(2 * time.Second).UTC() })
+			s.approveWith("INC-1", func(x *ticketclient.Execute) {
+				executed.Store(true)
+				x.DeliverBy = time.Now().Add(2 * time.Second).UTC()
+			})
 			from := map[string]string{ticket.TypeEscalation: ticket.RoleBus, ticket.TypeResult: "net"}[c.says]
 			s.saidOf("INC-1", from, c.says)
 			if !c.arrives {
@@ -358,5 +365,71 @@ func TestPlanThatFailsIsEscalated(t *testing.T) {
 	m := s.saidOf("INC-1", "net", ticket.TypeEscalation)
 	if e := m.Payload.(*ticketclient.Escalation); m.CausationID != asked.ID || e.ReasonCode != "plan_failed" || !strings.Contains(e.Asks[0], "the inventory is away") || calls.Load() != 2 {
 		t.Errorf("after %d calls it says %+v", calls.Load(), e)
+	}
+}
+
+// TestRotatedAgentSaysWhatItHadSaid: what an agent has answered and could not send before its
+// key was replaced is signed with the key that it has now. What had arrived all the same is
+// not said twice.
+func TestRotatedAgentSaysWhatItHadSaid(t *testing.T) {
+	for name, arrives := range map[string]bool{"it had not arrived": false, "it had arrived": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, dir := newSpace(t), t.TempDir()
+			lost := make(chan struct{}, 1000)
+			between := s.through(t, func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" {
+					return false
+				}
+				body, err := io.ReadAll(r.Body)
+				r.Body = io.NopCloser(bytes.NewReader(body))
+				if m, parsed := ticket.Parse(body); err != nil || parsed != nil || m.Header().Type != ticket.TypeResult {
+					return false
+				}
+				if arrives {
+					if _, err := s.c.PostMessage(r.Context(), body); err != nil {
+						t.Error(err)
+					}
+				}
+				refuse(w, event.CodeInternal)
+				lost <- struct{}{}
+				return true
+			})
+			agent := between.work(dir, nil)
+			s.approve("INC-1")
+			comes(t, lost)
+			agent.stop()
+
+			registry, err := s.c.Space(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			another := tickettest.Key("net, once more")
+			signed, err := ticket.Change{
+				Space: registry.Space, Revision: registry.Revision + 1, At: time.Now().UTC(), Op: ticket.ChangeRotate, Agent: "net", Key: ticket.EncodeKey(tickettest.Public(another)),
+			}.Sign(tickettest.Key("admin"))
+			if err == nil {
+				_, err = s.c.ChangeAgents(t.Context(), signed.Bytes())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.work(dir, func(o *ticketclient.AgentOptions) {
+				o.Key = another
+				o.Execute = func(context.Context, *ticketclient.Execution) (*ticketclient.Report, error) {
+					return nil, &ticketclient.RefuseError{Code: "no", Reason: "Enough."}
+				}
+			})
+			signer := another
+			if arrives {
+				signer = tickettest.Key("net")
+			}
+			result := s.saidOf("INC-1", "net", ticket.TypeResult)
+			if err := result.Envelope.Verify(tickettest.Public(signer)); err != nil || result.Payload.(*ticketclient.Result).Outcome != ticketclient.OutcomeSuccess {
+				t.Errorf("its result is %+v: %v", result.Payload, err)
+			}
+			s.approve("INC-2") // and it goes on with its work
+			s.saidOf("INC-2", "net", ticket.TypeResult)
+		})
 	}
 }

@@ -30,28 +30,42 @@ const (
 	deliveryOver                    // nobody does: it came too late, or is another's
 )
 
-// toBegin waits until an execute that was taken on is delivered, and stores that it is
-// begun. It reports false for one that is not to be carried out, which is stored too,
-// or not in this life of the agent.
+// toBegin waits until an execute that was taken on is delivered and has its room, and
+// stores that it is begun. It reports false for one that is not to be carried out, which
+// is stored too, or not in this life of the agent. Where the broker gives no answer the
+// room is left to others, and from complete_by on nothing is asked any more.
 //
 // An agent that began before that could be at work on a slice which is dead for
 // everybody else: its acknowledgement may be lost, or come after deliver_by.
-func (a *Agent) toBegin(ctx context.Context, m *Message) bool {
+func (a *Agent) toBegin(ctx context.Context, m *Message, r *room) bool {
+	due, err := m.Due(1)
+	if err != nil {
+		a.o.OnError(err)
+		return false
+	}
 	seen := &look{own: map[string]bool{}}
 	for wait := askMin; ; wait = min(2*wait, askMax) {
 		now, why := a.look(ctx, seen, m)
 		if ctx.Err() != nil {
 			return false
 		}
-		var err error
-		switch now {
-		case deliveryDone:
+		if now == deliveryPending && why != nil && !due.After(time.Now()) {
+			now, why = deliveryOver, fmt.Errorf("complete_by has passed, and the broker does not say whether it is delivered: %w", why)
+		}
+		switch {
+		case now == deliveryDone && !r.held: // the ticket may go on while this waits
+			if !r.enter(ctx) {
+				return false
+			}
+			continue
+		case now == deliveryDone:
 			err = a.book.started(context.WithoutCancel(ctx), m.ID)
-		case deliveryOver:
+		case now == deliveryOver:
 			a.o.OnError(fmt.Errorf("the execute %s of %s is not carried out: %w", m.ID, m.TicketID, why))
 			err = a.book.over(context.WithoutCancel(ctx), m.ID)
 		default:
 			if why != nil {
+				r.leave()
 				a.o.OnError(fmt.Errorf("whether the execute %s of %s is delivered is asked again: %w", m.ID, m.TicketID, why))
 			}
 			sleep(ctx, wait)

@@ -3,8 +3,10 @@
 package ticketclient_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -20,6 +22,7 @@ import (
 	"signalbox/client"
 	ticketclient "signalbox/client/ticket"
 	"signalbox/event"
+	"signalbox/internal/tickettest"
 	"signalbox/ticket"
 )
 
@@ -50,6 +53,16 @@ func refuse(w http.ResponseWriter, code event.Code) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(class.HTTP)
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "/errors#" + string(code), "title": class.Title, "status": class.HTTP, "detail": "No.", "code": code, "retryable": class.Retryable})
+}
+
+// comes waits for something to have happened.
+func comes(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(tickettest.Patience):
+		t.Fatal("it does not come to that")
+	}
 }
 
 // acts is an agent whose function notes the tickets that it acts on.
@@ -138,6 +151,94 @@ func TestRefusedForGoodEndsTheWork(t *testing.T) {
 	}
 }
 
+// TestNoAnswerKeepsNoRoom: an agent with one slot goes on with others while the broker fails
+// to say whether an execute is delivered, or to take a result. What it fails at comes to its
+// end once it has an answer, also in a later life.
+func TestNoAnswerKeepsNoRoom(t *testing.T) {
+	s, dir := newSpace(t), t.TempDir()
+	var fails atomic.Bool
+	fails.Store(true)
+	asked, refused := make(chan struct{}, 1000), make(chan struct{}, 1000)
+	between := s.through(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if !fails.Load() {
+			return false
+		}
+		if r.URL.Path == "/v1/tickets/INC-mute" {
+			asked <- struct{}{}
+			refuse(w, event.CodeInternal)
+			return true
+		}
+		if r.Method != http.MethodPost || r.URL.Path != "/v1/messages" {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if m, parsed := ticket.Parse(body); err != nil || parsed != nil || m.Header().Type != ticket.TypeResult || m.Header().TicketID != "INC-deaf" {
+			return false
+		}
+		refused <- struct{}{}
+		refuse(w, event.CodeInternal)
+		return true
+	})
+	var noted acts
+	agent := between.work(dir, noted.noted)
+	s.approve("INC-mute")
+	comes(t, asked)
+	s.approve("INC-deaf")
+	comes(t, refused)
+	s.approve("INC-1")
+	s.saidOf("INC-1", "net", ticket.TypeResult)
+	agent.stop()
+	if tickets, errs := noted.all(); !slices.Equal(tickets, []string{"INC-deaf", "INC-1"}) {
+		t.Fatalf("it has acted on %q: %q", tickets, errs)
+	}
+	agent = between.work(dir, noted.noted) // which fails as before
+	s.approve("INC-2")
+	s.saidOf("INC-2", "net", ticket.TypeResult)
+	fails.Store(false)
+	s.saidOf("INC-mute", "net", ticket.TypeResult)
+	s.saidOf("INC-deaf", "net", ticket.TypeResult)
+	agent.stop()
+	if tickets, errs := noted.all(); !slices.Equal(tickets, []string{"INC-deaf", "INC-1", "INC-2", "INC-mute"}) {
+		t.Errorf("it has acted on %q: %q", tickets, errs)
+	}
+}
+
+// TestNothingIsAskedAfterCompleteBy: where the broker never says whether an execute is
+// delivered, that ends when the time for it is over.
+func TestNothingIsAskedAfterCompleteBy(t *testing.T) {
+	s := newSpace(t)
+	between := s.through(t, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v1/tickets/INC-1" {
+			refuse(w, event.CodeInternal)
+			return true
+		}
+		return false
+	})
+	told := make(chan string, 1000)
+	var noted acts
+	between.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		noted.noted(o)
+		o.OnError = func(err error) { told <- err.Error() }
+	})
+	s.approveWith("INC-1", func(x *ticketclient.Execute) { x.CompleteBy = time.Now().Add(2 * time.Second).UTC() })
+	deadline := time.After(tickettest.Patience)
+	for {
+		select {
+		case text := <-told:
+			if !strings.Contains(text, "INC-1 is not carried out: complete_by has passed") {
+				continue
+			}
+		case <-deadline:
+			t.Error("it asks without end")
+		}
+		break
+	}
+	if tickets, _ := noted.all(); len(tickets) > 0 {
+		t.Errorf("it has acted on %q", tickets)
+	}
+}
+
 // TestWhatIsNoRefusalOfTheBrokerIsTriedAgain: an answer that says nothing about an execute,
 // or about a result, throws neither away, whoever has given it.
 func TestWhatIsNoRefusalOfTheBrokerIsTriedAgain(t *testing.T) {
@@ -216,7 +317,7 @@ func TestAskingAgainReadsWhatIsNew(t *testing.T) {
 		return false
 	})
 	between.work(t.TempDir(), nil)
-	s.approveBy("INC-1", func() time.Time { executed.Store(true); return time.Time{} })
+	s.approveWith("INC-1", func(*ticketclient.Execute) { executed.Store(true) })
 	s.saidOf("INC-1", "net", ticket.TypeResult)
 	mu.Lock()
 	defer mu.Unlock()

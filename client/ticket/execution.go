@@ -156,13 +156,39 @@ func (a *Agent) begin(ctx, life context.Context, m *Message, token string) error
 	if err != nil {
 		a.o.OnError(err)
 	}
-	a.start(life, job, m)
+	a.running.Go(func() { a.pursue(life, job, m, &room{slots: a.slots, held: true}) })
 	return nil
 }
 
 // errUndelivered is why an execute is not taken on that has waited for too long: from
 // its deliver_by on the slice is dead for everybody else.
 var errUndelivered = errors.New("ticketclient: deliver_by has passed before the agent had room for the execute")
+
+// room is the slot of one execute. It has one while it is carried out, and until the
+// broker was asked whether it is; whatever the broker does not answer or take keeps no
+// other execute waiting.
+type room struct {
+	slots chan struct{}
+	held  bool
+}
+
+func (r *room) enter(ctx context.Context) bool {
+	if !r.held {
+		select {
+		case r.slots <- struct{}{}:
+			r.held = true
+		case <-ctx.Done():
+		}
+	}
+	return r.held
+}
+
+func (r *room) leave() {
+	if r.held {
+		<-r.slots
+		r.held = false
+	}
+}
 
 // resume takes up what earlier lives of the agent have left. What they have stored and
 // perhaps not acknowledged is acknowledged by the hand-out that they had.
@@ -176,44 +202,40 @@ func (a *Agent) resume(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		select {
-		case a.slots <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		if !j.started {
-			a.acknowledge(ctx, j)
-		}
-		a.start(ctx, j, m)
+		a.running.Go(func() {
+			if !j.started {
+				a.acknowledge(ctx, j)
+			}
+			a.pursue(ctx, j, m, &room{slots: a.slots})
+		})
 	}
 	return nil
 }
 
-// start carries out an execute beside others, once it is delivered. The slot that it
-// has is given back.
-func (a *Agent) start(ctx context.Context, j *job, m *Message) {
-	a.running.Go(func() {
-		defer func() { <-a.slots }()
-		if !j.started && !a.toBegin(ctx, m) {
-			return
-		}
-		defer a.beats.ended(m.ID)
-		a.beats.progress(m.ID, 0, "")
-		d, err := a.carryOut(ctx, m, j.started)
-		if err != nil {
-			return // the agent ends, and the next Run takes it up
-		}
-		signed, err := a.sender.Sign(d)
-		if err == nil {
-			j, err = a.book.said(context.WithoutCancel(ctx), m.ID, signed)
-		}
-		if err != nil {
-			a.o.OnError(fmt.Errorf("the result of %s cannot be kept: %w", m.ID, err))
-			return
-		}
-		a.beats.ended(m.ID)
-		a.sendAtLast(ctx, j)
-	})
+// pursue carries out an execute, once it is delivered and there is room, and says what
+// became of it.
+func (a *Agent) pursue(ctx context.Context, j *job, m *Message, r *room) {
+	defer r.leave()
+	if !j.started && !a.toBegin(ctx, m, r) || !r.enter(ctx) {
+		return
+	}
+	defer a.beats.ended(m.ID)
+	a.beats.progress(m.ID, 0, "")
+	d, err := a.carryOut(ctx, m, j.started)
+	if err != nil {
+		return // the agent ends, and the next Run takes it up
+	}
+	signed, err := a.sender.Sign(d)
+	if err == nil {
+		j, err = a.book.said(context.WithoutCancel(ctx), m.ID, signed)
+	}
+	if err != nil {
+		a.o.OnError(fmt.Errorf("the result of %s cannot be kept: %w", m.ID, err))
+		return
+	}
+	a.beats.ended(m.ID)
+	r.leave()
+	a.sendAtLast(ctx, j)
 }
 
 // carryOut calls the function of a mode until it has ended, and says so; or until
@@ -228,7 +250,10 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 	defer stop()
 	do := map[string]func(context.Context, *Execution) (*Report, error){ModeApply: a.o.Execute, ModeRollback: a.o.Rollback, ModeVerify: a.o.Verify}[x.Mode]
 	began := time.Now()
-	err = errors.New("the agent was away until then; what it did before that is not known")
+	err = errors.New("it was not begun: the agent was away, or had no room for it, until then")
+	if uncertain {
+		err = errors.New("the agent was away until then; what it did before that is not known")
+	}
 	for wait := againMin; working.Err() == nil; wait = min(2*wait, againMax) {
 		x.Uncertain = uncertain
 		var report *Report

@@ -7,6 +7,8 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -15,14 +17,17 @@ import (
 	"signalbox/ticket"
 )
 
-// alone is an agent with room for two executes that nobody has asked for anything, and no broker.
+// alone is an agent with room for two executes that nobody has asked for anything, and no
+// broker: what is asked there is never answered.
 func alone(t *testing.T, act func(context.Context, *Execution) (*Report, error)) *Agent {
 	t.Helper()
 	store, err := client.OpenLedgerFile(t.TempDir() + "/net.book")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := client.New("http://127.0.0.1:1", client.WithRetry(client.Retry{Attempts: 1}))
+	mute := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	t.Cleanup(mute.Close)
+	c, err := client.New(mute.URL, client.WithRetry(client.Retry{Attempts: 1}))
 	if err != nil {
 		t.Fatal(err)
 	}

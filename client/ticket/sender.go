@@ -46,11 +46,13 @@ func (s *Sender) Send(ctx context.Context, d ticket.Draft) (client.MessageReceip
 }
 
 // Resend sends a message that was signed before, perhaps by an earlier life of the
-// process. One that the broker has is a duplicate. One that it has not, and that has
-// become too old, is signed once more under the same idempotency key.
+// process. One that the broker has is a duplicate. One that has become too old, or was
+// signed with a key that the agent has another one for since, is signed once more under the
+// same idempotency key: if the broker has it, it is a repetition.
 func (s *Sender) Resend(ctx context.Context, m *ticket.Message) (client.MessageReceipt, error) {
 	receipt, err := s.c.PostMessage(ctx, m.Bytes())
-	if !refusedAs(err, event.CodeMessageStale) {
+	rotated := refusedAs(err, event.CodeSignatureInvalid) && !s.signed(m)
+	if !rotated && !refusedAs(err, event.CodeMessageStale) {
 		return receipt, err
 	}
 	h := m.Header()
@@ -66,6 +68,12 @@ func (s *Sender) Resend(ctx context.Context, m *ticket.Message) (client.MessageR
 	return s.c.PostMessage(ctx, again.Bytes())
 }
 
+// signed reports whether a message was signed with the key that the sender has now.
+func (s *Sender) signed(m *ticket.Message) bool {
+	public, _ := s.key.Public().(ed25519.PublicKey)
+	return m.Verify(public) == nil
+}
+
 // Answer begins a draft that answers a message: it is of the same ticket and trace.
 func Answer(to *ticket.Header, kind, target, key string, payload any) ticket.Draft {
 	return ticket.Draft{
@@ -79,11 +87,11 @@ func Answer(to *ticket.Header, kind, target, key string, payload any) ticket.Dra
 // refusedForGood says whether the broker itself has refused what an agent says, or asks
 // about a ticket, and will whoever says it again: for the words, or because the ticket or
 // the agent is not there or has no right to it. Every other error may pass: a proxy
-// answers in place of the broker, the broker fails, and a clock that is set makes a
-// token count again.
+// answers in place of the broker, the broker fails, a clock that is set makes a token
+// count again, and an agent whose key was revoked may get another one.
 func refusedForGood(err error) bool {
 	return refusedAs(err,
-		event.CodeTicketUnknown, event.CodeNotPermitted, event.CodeAgentUnknown, event.CodeSignatureInvalid, // also of a key that is revoked
+		event.CodeTicketUnknown, event.CodeNotPermitted, event.CodeAgentUnknown,
 		event.CodeMessageInvalid, event.CodeMessageTypeUnknown, event.CodePayloadInvalid, event.CodeVersionUnsupported,
 		event.CodeVerbUnknown, event.CodeVerbDenied, event.CodeSecretRefused, event.CodeEventTooLarge, event.CodeRequestTooLarge,
 		event.CodeNonceReused, event.CodeIdempotencyConflict, event.CodeCorrelationInvalid, event.CodeAlreadyAnswered,
