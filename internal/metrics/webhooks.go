@@ -51,7 +51,7 @@ var webhookArea = Area{"Webhooks", []Definition{
 		Night:   "Near the limit of 20 s: endpoints hang. They hold up nobody else, unless all attempts are open; see below."},
 	{Name: "signalbox_webhook_attempts_open", Kind: KindGauge, Labels: []string{"endpoints"}, Unit: "attempts",
 		Meaning: "Attempts that are under way, to endpoints whose last attempt succeeded (proven) and to others (unproven).",
-		Night:   "Unproven near three quarters of the limit of 2048: very many endpoints hang; new ones wait for their turn, proven ones do not."},
+		Night:   "Unproven near three quarters of the limit of 2048: very many endpoints hang; new ones wait for their turn, proven ones do not. Proven near seven eighths: so many answer slowly that others wait for them; an eighth stays for new ones."},
 	{Name: "signalbox_webhook_endpoints", Kind: KindGauge, Labels: []string{"state"}, Unit: "subscriptions", sampled: true,
 		Meaning: "Webhook subscriptions whose endpoint is in trouble, as of the last round over all: failing (its last attempt failed), open (its circuit is, so nothing is sent for a while), disabled (nothing more is sent).",
 		Night:   "open or failing in numbers: something between the broker and many endpoints is down. disabled: `$subscriptions` says which and why; their events wait, and retention with them, until somebody resumes the subscription or deletes it."},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -92,6 +93,46 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	if st := r.status(dead[0]); st.Acked != 0 {
 		t.Errorf("a dead endpoint: %+v", st)
 	}
+}
+
+// TestBusyEndpointsHoldUpNoNewOne: beside endpoints that work, and have taken all that
+// they may, those that have shown nothing yet get their events, one behind another.
+func TestBusyEndpointsHoldUpNoNewOne(t *testing.T) {
+	const most = 16
+	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = most, 4, time.Minute })
+	release := make(chan struct{})
+	defer close(release)
+	var busy []string
+	for range most {
+		s := r.sink(func(_ http.ResponseWriter, _ *push, n int) {
+			if n > 1 {
+				<-release
+			}
+		})
+		busy = append(busy, r.subscribe(s.URL, `,"topics":["a"],"visibility":"2m"`))
+	}
+	r.publish("a", "first", "")
+	r.until("they have shown that they work", func() bool {
+		return !slices.ContainsFunc(busy, func(id string) bool { return r.status(id).Acked == 0 })
+	})
+	for i := range 4 {
+		r.publish("a", fmt.Sprint(i), "")
+	}
+	r.until("they have all that they may have", func() bool {
+		out := uint64(0)
+		for _, id := range busy {
+			out += r.status(id).Outstanding
+		}
+		return out >= most-most/8
+	})
+	var fresh []string
+	for range 5 {
+		fresh = append(fresh, r.subscribe(r.sink(nil).URL, `,"topics":["b"]`))
+	}
+	r.publish("b", "1", "")
+	r.until("the new ones have theirs", func() bool {
+		return !slices.ContainsFunc(fresh, func(id string) bool { return r.status(id).Acked == 0 })
+	})
 }
 
 // stuckSink is an endpoint that answers after a while, until so many requests have

@@ -9,9 +9,13 @@ import (
 )
 
 // provenShare is the part of all slots, one of so many, that is kept for endpoints
-// whose last attempt succeeded. All others share the rest, so that any number of
-// dead endpoints leaves room for those that live.
-const provenShare = 4
+// whose last attempt succeeded, so that any number of dead endpoints leaves room for
+// those that live. unprovenShare is kept for all others, so that any number of busy
+// ones leaves room for one that is new, or works again.
+const (
+	provenShare   = 4
+	unprovenShare = 8
+)
 
 // slots bounds the attempts that are under way, and what they hold in memory.
 type slots struct {
@@ -38,6 +42,11 @@ func (l *load) add(o load) {
 	l.attempts += o.attempts
 	l.bytes += o.bytes
 }
+
+func (l load) minus(o load) load { return load{l.attempts - o.attempts, l.bytes - o.bytes} }
+
+// part is one of n parts.
+func (l load) part(n int) load { return load{l.attempts / n, l.bytes / n} }
 
 // free is how many attempts fit beside a load, which is none where its bytes are
 // enough already.
@@ -115,10 +124,7 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 		}
 		return lot{}, false
 	}
-	free := s.most.free(s.all)
-	if !proven {
-		free = min(free, load{s.most.attempts - s.most.attempts/provenShare, s.most.bytes - s.most.bytes/provenShare}.free(s.unproven))
-	}
+	free := s.free(proven)
 	if free <= 0 {
 		if h.out == 0 && len(h.waiting) == 0 {
 			delete(s.hosts, name)
@@ -137,6 +143,27 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	s.count(h, proven, load{n, 0})
 	h.quick = 0
 	return lot{n, name, proven, h.sending}, true
+}
+
+// free is how many slots there are for endpoints that are proven, or for all others: what
+// nobody has and is not kept for the other ones, and what is kept for these. It is called
+// with mu held.
+func (s *slots) free(proven bool) int {
+	has, kept, others := s.unproven, s.most.part(unprovenShare), s.most.part(provenShare)
+	if proven {
+		has, kept, others = s.all.minus(s.unproven), others, kept
+	}
+	return max(kept.free(has), min(s.most.free(s.all), s.most.minus(others).free(has)))
+}
+
+// next is the list of those who are woken next: endpoints that work, but where others have
+// less than is kept for them. It is called with mu held.
+func (s *slots) next() *[]uint32 {
+	few := s.most.part(unprovenShare).free(s.unproven) > 0
+	if len(s.proven) == 0 || len(s.waiting) > 0 && (few || s.free(true) <= 0) {
+		return &s.waiting
+	}
+	return &s.proven
 }
 
 // quick gives the slot of an attempt back that took a short time to succeed.
@@ -163,10 +190,7 @@ func (s *slots) give(l lot, n, bytes int, wake func(number uint32)) {
 		h.waiting = h.waiting[1:]
 	}
 	for range n {
-		from := &s.proven
-		if len(*from) == 0 {
-			from = &s.waiting
-		}
+		from := s.next()
 		if len(*from) == 0 {
 			break
 		}
