@@ -4,6 +4,7 @@ package orchestrator_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -73,6 +74,46 @@ func TestTwoPeopleApprove(t *testing.T) {
 	}
 	if states, _ := s.path("INC-1"); !slices.Equal(states, []string{"APPROVED", "VERIFYING", "RESOLVED", "CLOSED"}) {
 		t.Errorf("the ticket went through %v", states)
+	}
+}
+
+// TestApprovedPlanIsDenied, while it waits for its window: the broker takes what the
+// orchestrator makes of that, and nothing is done.
+func TestApprovedPlanIsDenied(t *testing.T) {
+	for onDenied, want := range map[string]string{"close": "APPROVED ESCALATED CLOSED", "replan\n    revisions: 1": "APPROVED ESCALATED CLOSED", "replan": "APPROVED PLANNING DENIED PLANNING DENIED ESCALATED CLOSED"} {
+		t.Run(onDenied, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "")
+			start := time.Now().UTC().Add(12 * time.Hour)
+			window := fmt.Sprintf("window: {start: %q, end: %q}\n    on_denied: %s", start.Format("15:04"), start.Add(time.Hour).Format("15:04"), onDenied)
+			s.gate("alice", func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
+				if r.Kind == "plan" && r.Revision > 1 {
+					return ticket.TypeApprovalDeny, &ticketclient.ApprovalDeny{RequestID: m.ID, PlanHash: r.PlanHash, Approver: "alice", ReasonCode: "no", Reason: "Not again."}
+				}
+				return grant("alice", "close")(m, r)
+			})
+			s.orchestrate(policy(t, strings.Replace(webPolicy, "on_denied: close", window, 1)), 0)
+			s.open("INC-1")
+			s.wait("INC-1", ticket.TypeState) // APPROVED
+			var request ticketclient.Message
+			said, err := s.as("orch").Ticket(t.Context(), "INC-1")
+			for i := range said.Messages {
+				if m, fault := ticketclient.DecodeMessage(said.Messages[i].Message); fault == nil && m.Type == ticket.TypeApprovalRequest {
+					request = *m
+				}
+			}
+			if err == nil {
+				_, err = ticketclient.NewSender(s.c, "bob", tickettest.Key("bob")).Send(t.Context(), ticketclient.Answer(&request.Header, ticket.TypeApprovalDeny, ticket.RoleOrchestrator, "", &ticketclient.ApprovalDeny{
+					RequestID: request.ID, PlanHash: said.Plan.Hash, Approver: "bob", ReasonCode: "freeze", Reason: "There is a freeze tonight.",
+				}))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if states, _ := s.path("INC-1"); strings.Join(states, " ") != want || len(s.ran()) > 0 {
+				t.Errorf("the ticket went through %v, and %v was done", states, s.ran())
+			}
+		})
 	}
 }
 

@@ -205,11 +205,9 @@ func (d *decision) close(reason string) {
 	text := map[string]string{
 		"denied": "The plan was denied.", "failed": "Nothing was changed.", "rolled_back": "What was changed is undone.", "resolved": "Done and verified.",
 	}[reason]
-	if d.request != nil && reason == "denied" {
-		if no := d.denies[d.request.ID]; no != nil {
-			said := no.Payload.(*ticketclient.ApprovalDeny)
-			text = shortened(fmt.Sprintf("%s denied it: %s", said.Approver, said.Reason))
-		}
+	if no := d.refusal(); no != nil && reason == "denied" {
+		said := no.Payload.(*ticketclient.ApprovalDeny)
+		text = shortened(fmt.Sprintf("%s denied it: %s", said.Approver, said.Reason))
 	}
 	d.toWith(&ticketclient.State{To: "CLOSED", ReasonCode: reason, Resolution: text}, []*ticketclient.Message{d.last})
 }

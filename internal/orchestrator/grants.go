@@ -3,6 +3,7 @@
 package orchestrator
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -56,14 +57,42 @@ func (d *decision) live(request *ticketclient.Message) (l standing) {
 // granted says where the approval of the plan has come to. By the rules of the broker
 // nobody has to approve one of a low tier while no breaker is open, although they were
 // asked while one was: it names no grants then, which may be over, and is not made anew
-// for that. Only a denial counts all the same.
+// for that. A denial counts all the same, whatever was granted before.
 func (d *decision) granted() standing {
-	low := d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
 	switch {
-	case d.request == nil, low && d.denies[d.request.ID] == nil:
-		return standing{enough: low}
+	case d.refusal() != nil:
+		return standing{}
+	case d.request == nil, d.low():
+		return standing{enough: d.low()}
 	}
 	return d.live(d.request)
+}
+
+// low reports whether nobody has to approve the plan, by the rules of the broker.
+func (d *decision) low() bool {
+	return d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
+}
+
+// refusal is the denial of the plan, nil if nobody has denied it, or the gate has seen
+// that and said to go on.
+func (v *view) refusal() *ticketclient.Message {
+	if v.request == nil {
+		return nil
+	}
+	return v.denies[v.request.ID]
+}
+
+// withdrawn deals with a plan that somebody has denied once it was approved, before
+// anything of it was begun. By the table such a plan is made anew, but for one that
+// nobody had to approve: that, and what comes of a denial where the policy does not have
+// it planned again, is for the gate to say.
+func (d *decision) withdrawn(no *ticketclient.Message) {
+	if d.rule.OnDenied == ActReplan && !d.low() {
+		d.replan(no)
+		return
+	}
+	said := no.Payload.(*ticketclient.ApprovalDeny)
+	d.escalate("denied", shortened(fmt.Sprintf("%s has denied the plan after it was approved: %s", said.Approver, said.Reason)), no)
 }
 
 // undecided reports whether a request can be granted still. If nobody does, the bus will
@@ -78,7 +107,7 @@ func (d *decision) undecided(request *ticketclient.Message) bool {
 // count any more, or they have not answered and then said to go on all the same, they
 // are asked again. That a request has expired is for the bus to say.
 func (d *decision) awaiting() {
-	if deny := d.denies[d.request.ID]; deny != nil {
+	if deny := d.refusal(); deny != nil {
 		d.to("DENIED", deny.Payload.(*ticketclient.ApprovalDeny).ReasonCode, deny)
 		return
 	}
@@ -102,8 +131,8 @@ func (d *decision) entitled() ([]*ticketclient.Message, bool) {
 		return l.grants, true
 	case d.request == nil:
 		d.askApproval("plan", d.last)
-	case d.denies[d.request.ID] != nil:
-		d.escalate("approval_lapsed", "The gate has denied to approve what is left of the plan.", d.denies[d.request.ID])
+	case d.refusal() != nil:
+		d.escalate("approval_lapsed", "The gate has denied to approve what is left of the plan.", d.refusal())
 	case l.lapsed || d.lapses[d.request.ID] != nil:
 		d.askApproval("plan", d.last)
 	default:

@@ -5,6 +5,7 @@ package orchestrator_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,6 +120,7 @@ func TestNobodyIsNeededOnceNoBreakerIsOpen(t *testing.T) {
 		{"the breaker is open", 1, hour, false, open, "execute ", 1},
 		{"the breaker is open, and the grant is over", 1, now.Add(-time.Minute), false, open, "ticket.state PLANNING ", 0},
 		{"it was denied", 1, now.Add(-time.Minute), true, nil, "escalation approval_lapsed ", 0},
+		{"it was denied, and the grant counts", 1, hour, true, nil, "escalation approval_lapsed ", 0},
 		{"the tier is higher", 2, now.Add(-time.Minute), false, nil, "ticket.state PLANNING ", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -141,6 +143,53 @@ func TestNobodyIsNeededOnceNoBreakerIsOpen(t *testing.T) {
 			}
 			if moves != c.want || ids != c.ids {
 				t.Errorf("the next moves are %q with %d grants", moves, ids)
+			}
+		})
+	}
+}
+
+// TestDenialOfAnApprovedPlan: who denies what others have granted is heard until the plan is
+// begun, and what follows is something that the rules let follow. Once the gate was told and
+// has said to go on, a plan that nobody has to approve is carried out without grants, and
+// another one made anew.
+func TestDenialOfAnApprovedPlan(t *testing.T) {
+	hour := time.Now().Add(time.Hour)
+	open := []client.TicketBreaker{{Target: "fw/1", Opened: time.Now()}}
+	for _, c := range []struct {
+		name, onDenied string
+		tier           int
+		breakers       []client.TicketBreaker
+		want, resumed  string
+	}{
+		{"it needs approval", "close", 2, nil, "escalation denied ", "ticket.state PLANNING "},
+		{"it is to be made anew", "replan", 2, nil, "ticket.state PLANNING ", ""},
+		{"a breaker is open", "replan", 1, open, "ticket.state PLANNING ", ""},
+		{"nobody has to approve it", "close", 1, nil, "escalation denied ", "execute "},
+		{"nobody has to approve it, and it is to be made anew", "replan", 1, nil, "escalation denied ", "execute "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, request := awaited(t, c.tier, hour)
+			s.grants("alice", request, "", hour)
+			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m6", &ticketclient.State{From: "AWAITING_APPROVAL", To: "APPROVED", Cause: []string{"m6"}})
+			s.say("bob", ticket.TypeApprovalDeny, ticket.RoleOrchestrator, request.ID, &ticketclient.ApprovalDeny{RequestID: request.ID, Approver: "bob", ReasonCode: "no", Reason: "Not now."})
+			s.Breakers = c.breakers
+			p := policy(t, strings.Replace(oneSlice, `"slices"`, `"on_denied":"`+c.onDenied+`","slices"`, 1))
+			if moves, _ := next(t, p, s, time.Now()); moves != c.want {
+				t.Errorf("the next moves are %q", moves)
+			}
+			if c.resumed == "" {
+				return
+			}
+			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m8", &ticketclient.State{From: "APPROVED", To: "ESCALATED"})
+			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m9", &ticketclient.State{From: "ESCALATED", To: "APPROVED", ReasonCode: "resumed"})
+			moves, _ := p.Decide("orch", &s.Ticket, time.Now())
+			for _, m := range moves {
+				if x, ok := m.Payload.(*ticketclient.Execute); ok && len(x.ApprovalIDs) > 0 {
+					t.Errorf("it names the grants %q, which were denied", x.ApprovalIDs)
+				}
+			}
+			if moves, _ := next(t, p, s, time.Now()); moves != c.resumed {
+				t.Errorf("when the gate has said to go on they are %q", moves)
 			}
 		})
 	}

@@ -266,6 +266,9 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	switch {
 	case payload.ReasonCode == reasonResumed:
 		v.retry()
+		if v.refusal() != nil && payload.To != "AWAITING_APPROVAL" && payload.To != "DENIED" {
+			v.request = nil // the gate has seen that it was denied, and what was granted before counts no more
+		}
 	case payload.To == "PLANNING" || payload.To == "OPEN":
 		v.again(p)
 	}

@@ -18,7 +18,11 @@ func (d *decision) approved() {
 	switch start := d.plan().Window.Start; {
 	case d.amended != nil:
 		d.replan(d.amended)
-	case d.outdated(), !l.enough:
+	case d.outdated():
+		d.replan(d.last)
+	case d.refusal() != nil:
+		d.withdrawn(d.refusal())
+	case !l.enough:
 		d.replan(d.last)
 	case start.After(d.now):
 		d.wakeAt(start)
