@@ -66,6 +66,16 @@ type setClock struct {
 func (c *setClock) Wall() time.Time     { return c.began.Add(c.Mono()) }
 func (c *setClock) Mono() time.Duration { return time.Since(c.began) + time.Duration(c.ahead.Load()) }
 
+// newClockRig starts one whose clock the test moves.
+func newClockRig(t *testing.T, change func(*webhook.Options)) (*rig, *setClock) {
+	t.Helper()
+	clock := &setClock{began: time.Now()}
+	r := &rig{t: t, dir: t.TempDir(), clock: clock, change: change, roots: x509.NewCertPool()}
+	r.start()
+	t.Cleanup(func() { r.stop() })
+	return r, clock
+}
+
 // TestABatchFailsOnce: one request that fails is one failure of its endpoint,
 // however many events it has.
 func TestABatchFailsOnce(t *testing.T) {
@@ -112,10 +122,7 @@ func TestOneBadEventOfABatchGoesAlone(t *testing.T) {
 // subscriber allows gets nothing more, with an event that says so; its place is kept,
 // and resuming goes on from there. Another that has failed no longer goes on.
 func TestDisableAfter(t *testing.T) {
-	clock := &setClock{began: time.Now()}
-	r := &rig{t: t, dir: t.TempDir(), clock: clock, roots: x509.NewCertPool()}
-	r.start()
-	t.Cleanup(func() { r.stop() })
+	r, clock := newClockRig(t, nil)
 	var well atomic.Bool
 	reply := func(w http.ResponseWriter, _ *push, _ int) {
 		if !well.Load() {
@@ -182,10 +189,7 @@ func TestAnOldSinkSaysNothingOfTheNewOne(t *testing.T) {
 // TestProbeGoesAlone: an open circuit has nothing sent; once its pause is over one
 // attempt goes, and nothing beside it; its success lets all others go.
 func TestProbeGoesAlone(t *testing.T) {
-	clock := &setClock{began: time.Now()}
-	r := &rig{t: t, dir: t.TempDir(), clock: clock, roots: x509.NewCertPool()}
-	r.start()
-	t.Cleanup(func() { r.stop() })
+	r, clock := newClockRig(t, nil)
 	probe := make(chan struct{})
 	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
 		switch {

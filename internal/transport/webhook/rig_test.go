@@ -133,12 +133,16 @@ func (r *rig) status(id string) broker.SubscriptionStatus {
 	return info.Status
 }
 
+// patience is how long a test waits for what must come. It decides nothing but when a
+// test that fails gives up.
+const patience = time.Minute
+
 // until waits until something is so.
 func (r *rig) until(what string, is func() bool) {
 	r.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			r.t.Fatalf("%s: not after half a minute", what)
+			r.t.Fatalf("%s: not after %s", what, patience)
 		}
 	}
 }
