@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 
 	"signalbox/client"
 	"signalbox/event"
+	"signalbox/internal/porttest"
 )
 
 // binary is the broker, built once for all tests of the package. The package sees nothing of the broker but its wire, and
@@ -60,12 +60,10 @@ type realBroker struct {
 
 // newBroker starts a broker in a directory.
 func newBroker(data string) (*realBroker, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listen, _, err := porttest.Hold() // to the end of the process: a broker that was killed comes back there
 	if err != nil {
 		return nil, err
 	}
-	listen := l.Addr().String()
-	_ = l.Close()
 	b := &realBroker{url: "http://" + listen, listen: listen, data: data}
 	return b, b.start()
 }

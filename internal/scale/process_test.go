@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"signalbox/internal/porttest"
 )
 
 var (
@@ -65,14 +67,12 @@ func start(t *testing.T) *process {
 	if out, err := exec.Command("go", "build", "-o", p.bin, "signalbox/cmd/signalbox").CombinedOutput(); err != nil {
 		t.Fatalf("building: %v\n%s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	listen, release, err := porttest.Hold()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.addr = l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(release)
+	p.addr = listen
 	p.run()
 	t.Cleanup(func() { p.end(killed) })
 	return p

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"signalbox/internal/broker"
+	"signalbox/internal/porttest"
 	"signalbox/internal/transport/web"
 )
 
@@ -64,6 +65,12 @@ func openDoor(t *testing.T, opts ...func(*doorOptions)) *door {
 	if d.opt.dir == "" {
 		d.opt.dir = filepath.Join(t.TempDir(), "data")
 	}
+	addr, release, err := porttest.Hold() // a door that is opened again is where it was
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	d.addr = addr
 	d.start()
 	t.Cleanup(func() { d.stop() })
 	return d
@@ -89,24 +96,20 @@ func (d *door) start() {
 	if err != nil {
 		d.t.Fatalf("web.New: %v", err)
 	}
-	addr := d.addr
-	if addr == "" {
-		addr = "127.0.0.1:0"
-	}
 	var lc net.ListenConfig
 	if listen := d.opt.listen; listen != nil {
 		lc.Control = func(_, _ string, c syscall.RawConn) (err error) {
 			return errors.Join(c.Control(func(fd uintptr) { err = listen(int(fd)) }), err)
 		}
 	}
-	l, err := lc.Listen(context.Background(), "tcp", addr)
+	l, err := lc.Listen(context.Background(), "tcp", d.addr)
 	if err != nil {
 		d.t.Fatalf("listen: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, l) }()
-	d.broker, d.server, d.addr = b, s, l.Addr().String()
+	d.broker, d.server = b, s
 	d.stop = sync.OnceFunc(func() {
 		d.client.CloseIdleConnections()
 		cancel()
