@@ -235,7 +235,7 @@ func TestEventsOf64KiBAreForwarded(t *testing.T) {
 // order. HTTP/1.0 has no chunks, so these are the bytes as they are.
 func wholeStreams(t *testing.T, paths ...string) []string {
 	t.Helper()
-	d := openDoor(t, func(o *doorOptions) { o.web.StreamLife, o.web.Heartbeat = time.Second, 20*time.Millisecond })
+	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 20 * time.Millisecond })
 	for id, more := range map[string]string{
 		"lines": "\"data\":{\r\n\"a\" :\r[ 1,\n\n2 ],\"text\":\"x\\r\\ny\"}",
 		"text":  `"datacontenttype":"text/plain","data":"data: 1\r\nid: 2\n\nevent: 3\u0000\ufeff\u2028"`,
@@ -252,13 +252,27 @@ func wholeStreams(t *testing.T, paths ...string) []string {
 		}
 		streams = append(streams, r)
 	}
-	var out []string
-	for _, r := range streams {
-		body, err := io.ReadAll(r)
+	out := make([]string, len(streams))
+	for i, r := range streams { // up to a heartbeat
+		for block := ""; !strings.HasSuffix(block, "\n\n") || !strings.HasPrefix(block, ": \nid: "); {
+			line, err := r.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(block, "\n\n") {
+				block = ""
+			}
+			block += line
+			out[i] += line
+		}
+	}
+	d.stop()
+	for i, r := range streams {
+		rest, err := io.ReadAll(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, string(body))
+		out[i] += string(rest)
 	}
 	return out
 }

@@ -365,7 +365,7 @@ func TestEndlessFragmentsEndTheSocket(t *testing.T) {
 
 // F53: a message that trickles in holds memory for as long as a request may.
 func TestTricklingMessageEndsTheSocket(t *testing.T) {
-	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = 300 * time.Millisecond })
+	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = time.Second })
 	l := d.line("/v1/topics/a/events", v1)
 	f := frame(text, strings.Repeat(" ", 1000))
 	stop := make(chan struct{})

@@ -118,17 +118,23 @@ func (p *peer) untilSync() (ids []string, last said) {
 	p.t.Helper()
 	for {
 		m := p.next()
-		switch {
-		case m.Op == "event":
-			ids = append(ids, m.id())
+		switch id, ok := m.event(); {
 		case m.Op == "sync", m.Type == "signalbox.sync":
 			return ids, m
-		case m.Op == "" && m.Type != "":
-			ids = append(ids, m.ID)
+		case ok:
+			ids = append(ids, id)
 		default:
 			p.t.Fatalf("before the marker comes %+v", m)
 		}
 	}
+}
+
+// event is the id of the event that a message of either subprotocol has.
+func (m said) event() (id string, ok bool) {
+	if m.Op == "event" {
+		return m.id(), true
+	}
+	return m.ID, m.Op == "" && m.Type != "" && m.Type != "signalbox.sync"
 }
 
 func (m said) id() string {
@@ -139,18 +145,32 @@ func (m said) id() string {
 	return e.ID()
 }
 
-// closed reads up to the close frame.
-func (p *peer) closed() websocket.CloseError {
+// untilClosed collects events up to the close frame.
+func (p *peer) untilClosed() (ids []string, e websocket.CloseError) {
 	p.t.Helper()
 	for {
-		if _, _, err := p.conn.Read(p.ctx); err != nil {
-			var e websocket.CloseError
+		_, b, err := p.conn.Read(p.ctx)
+		if err != nil {
 			if !asError(err, &e) {
 				p.t.Fatalf("the socket ended without a close frame: %v", err)
 			}
-			return e
+			return ids, e
+		}
+		var m said
+		if err := json.Unmarshal(b, &m); err != nil {
+			p.t.Fatalf("not JSON: %v: %s", err, clip(b))
+		}
+		if id, ok := m.event(); ok {
+			ids = append(ids, id)
 		}
 	}
+}
+
+// closed reads up to the close frame.
+func (p *peer) closed() websocket.CloseError {
+	p.t.Helper()
+	_, e := p.untilClosed()
+	return e
 }
 
 const v1 = "signalbox.v1"
@@ -392,7 +412,8 @@ func TestSocketIsToldWhenItFallsBehind(t *testing.T) {
 }
 
 func TestSocketHeartbeatsCarryTheCursor(t *testing.T) {
-	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 50 * time.Millisecond })
+	t.Parallel()
+	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 1500 * time.Millisecond }) // nobody answers pings while it publishes
 	p := d.dial("/v1/topics/quiet/events?cursor=now", v1)
 	p.want("sync")
 	d.structured("busy", ev("1", "")).want(t, 200)

@@ -126,12 +126,13 @@ func TestSkippedPositionsAreTold(t *testing.T) {
 // stream, a held poll or a compressed-minded client.
 func TestQuietStreamsOutliveTheReadTimeout(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = 100 * time.Millisecond })
+	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = 2 * time.Second }) // for requests, on a busy machine
 	s := d.follow("/v1/topics/a/events?cursor=now", "Accept-Encoding: gzip")
 	s.untilSync()
 	polled := make(chan answer)
-	go func() { polled <- d.get("/v1/topics/a/events?cursor=now&wait=60") }()
-	time.Sleep(600 * time.Millisecond)
+	go func() { polled <- d.get("/v1/topics/a/events?cursor=@0&wait=60") }()
+	eventually(t, "the poll is there", func() bool { return d.server.OpenStreams() == 2 })
+	time.Sleep(3 * time.Second)
 	d.structured("a", ev("1", "")).want(t, 200)
 	if m := s.dispatched(); !strings.Contains(m.data, `"id":"1"`) {
 		t.Errorf("the quiet stream carried %+v", m)
@@ -189,7 +190,7 @@ func TestHeldPollEndsWithTheBroker(t *testing.T) {
 	d := openDoor(t)
 	polled := make(chan answer)
 	go func() { polled <- d.get("/v1/topics/a/events?cursor=now&wait=60") }()
-	time.Sleep(100 * time.Millisecond)
+	eventually(t, "the poll is there", func() bool { return d.server.OpenStreams() == 1 })
 	d.stop()
 	select {
 	case a := <-polled:

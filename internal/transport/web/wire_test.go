@@ -228,23 +228,23 @@ func TestStalledReaderIsCutAndResumes(t *testing.T) {
 // A reader that takes something now and then is paced, however long it takes.
 func TestSlowReaderIsPacedNotCut(t *testing.T) {
 	t.Parallel()
-	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = time.Second })
+	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 3 * time.Second })
 	const n = 600 // 6 MB
 	d.bulk("a", "e", n)
 	c, r, _ := d.raw("GET /v1/topics/a/events HTTP/1.1", "Host: localhost", "Accept: text/event-stream")
 	_ = c.(*net.TCPConn).SetReadBuffer(64 << 10)
 	began := time.Now()
 	chunks := httputil.NewChunkedReader(r)
-	piece := make([]byte, 256<<10)
+	piece := make([]byte, 128<<10)
 	got := 0
 	for got < n*10_000 {
 		m, err := io.ReadFull(chunks, piece)
 		if got += m; err != nil {
 			t.Fatalf("cut after %v and %d bytes: %v", time.Since(began), got, err)
 		}
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond)
 	}
-	if took := time.Since(began); took < 2*time.Second {
+	if took := time.Since(began); took < 2*d.opt.web.StallTimeout {
 		t.Fatalf("the reader took only %v and shows nothing", took)
 	}
 }
