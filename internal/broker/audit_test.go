@@ -366,7 +366,7 @@ func TestFailingEndpointIsTriedAgain(t *testing.T) {
 		if text != string(c.Note) {
 			t.Errorf("the endpoint has taken %q, want %q", text, c.Note)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the endpoint has taken nothing")
 	}
 	text, err := r.b.Metrics().AppendText(nil)

@@ -205,7 +205,7 @@ func TestTrailOfATicketHasItsReaders(t *testing.T) {
 	}
 	s.Recipient(identity.Named("audit"), "poll", patterns, false).Given(&w)
 	for of, want := range map[string]string{"INC-1": "[acknowledge read]", "INC-2": "[read]"} {
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(patience)
 		got := ""
 		for got = ""; got != want && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			got = fmt.Sprint(sorted(s.trailOf("audit", broker.AuditQuery{Ticket: of, Kind: audit.KindDelivery})))

@@ -12,7 +12,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -255,7 +254,7 @@ func TestBackupGivesWayToAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	room(1 << 10)
-	within(t, 20*time.Second, "full", func() bool { return errorCode(r.b.Ready(context.Background())) == event.CodeDiskFull })
+	waitFor(t, "full", func() bool { return errorCode(r.b.Ready(context.Background())) == event.CodeDiskFull })
 	if err := k.WriteTar(context.Background(), io.Discard); errorCode(err) != event.CodeDiskFull {
 		t.Errorf("a backup on a disk that became full: %v", err)
 	}

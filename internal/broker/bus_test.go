@@ -119,7 +119,7 @@ func (s *staff) execute() {
 // said returns what the bus has said to a target, as reasons, once it owes nothing.
 func (s *staff) said(to string) (reasons []string) {
 	s.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for s.metric("signalbox_bus_owed") != "0" {
 		if time.Now().After(deadline) {
 			s.t.Fatal("the bus does not say what it owes")

@@ -208,14 +208,14 @@ func TestTimeGoesOnAfterRestart(t *testing.T) {
 func TestTheMachinesClockRunsOn(t *testing.T) {
 	clock := broker.NewSystemClock()
 	first := clock.Mono()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(patience)
 	for last := first; last-first < 3*broker.BootEvery; {
 		now := clock.Mono()
 		if now < last {
 			t.Fatalf("%v after %v", now, last)
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("only %v have passed in half a minute", now-first)
+			t.Fatalf("only %v have passed in %v", now-first, patience)
 		}
 		last = now
 	}

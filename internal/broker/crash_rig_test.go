@@ -117,7 +117,7 @@ func (r *rig) event(source, id, key, data string, extensions map[string]any) *ev
 
 // publish publishes events to one topic, more than one as a batch.
 func (r *rig) publish(topic string, events ...*event.Event) ([]event.Receipt, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	result, err := r.b.Publish(ctx, identity.Anonymous(), broker.PublishRequest{Topic: topic, Events: events, Batch: len(events) > 1})
 	return result.Receipts, err

@@ -27,12 +27,16 @@ import (
 // diskPoll is longer than the broker takes to notice what a disk has free.
 const diskPoll = 300 * time.Millisecond
 
-// within waits for something to become true.
-func within(t *testing.T, limit time.Duration, what string, is func() bool) {
+// patience is how long a test waits for what must come. It decides nothing but when a
+// test that fails gives up.
+const patience = 90 * time.Second
+
+// waitFor waits for something to become true.
+func waitFor(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(patience); !is(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %s: not %s", limit, what)
+			t.Fatalf("after %s: not %s", patience, what)
 		}
 	}
 }
@@ -58,7 +62,7 @@ func TestNearlyFullDisk(t *testing.T) {
 		return errorCode(err) == event.CodeDiskFull
 	}
 	room(99 << 20)
-	within(t, 2*time.Second, "refused", full)
+	waitFor(t, "refused", full)
 	_, err := r.publish("log", r.event("/f", "one more", "", "1", nil))
 	refused := event.AsError(err)
 	if class := refused.Code.Class(); class.HTTP != http.StatusInsufficientStorage || !class.Retryable || refused.Facts["free_bytes"] != uint64(99<<20) {
@@ -98,7 +102,7 @@ func TestNearlyFullDisk(t *testing.T) {
 	}
 	works()
 	room(101 << 20)
-	within(t, 2*time.Second, "taken again", func() bool { return !full() })
+	waitFor(t, "taken again", func() bool { return !full() })
 	r.close()
 	r.mustVerify()
 }
@@ -217,7 +221,7 @@ func TestFullVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	within(t, 90*time.Second, "taken again after a topic was deleted", func() bool {
+	waitFor(t, "taken again after a topic was deleted", func() bool {
 		_, err := r.publish("small", r.event("/s", "1", "", "1", nil))
 		return err == nil
 	})

@@ -321,15 +321,6 @@ func TestMessagesWaitForThePlaceOutside(t *testing.T) {
 	}
 }
 
-func waitFor(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: not after half a minute", what)
-		}
-	}
-}
-
 // TestSendersAreToldThatTheyWait: further messages are refused when too many wait, and
 // whoever has waited for too long is told, with a code that says to send it again; that
 // has no second effect.
@@ -407,6 +398,7 @@ func TestPlaceGoesOnAfterCrashes(t *testing.T) {
 		}
 		group.Wait()
 		reader.Close()
+		p.feel(func() (bool, int) { return false, http.StatusServiceUnavailable }) // nothing is brought that is lost now
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
 		p.feel(func() (bool, int) { return false, http.StatusOK }) // nothing of this life comes late
 		r.close()

@@ -99,10 +99,19 @@ func (x *faulty) publishAll(ctx context.Context, source string) {
 }
 
 func (x *faulty) follow(ctx context.Context) {
-	reader := must(x.b.Read(broker.ReadRequest{Patterns: must(event.ParsePatterns("log,state"))}))
+	reader, err := x.b.Read(broker.ReadRequest{Patterns: must(event.ParsePatterns("log,state"))})
 	for ctx.Err() == nil {
-		changed := reader.Changed()
-		window := must(reader.Poll(dispatch.Limit{Events: 1000, Bytes: 1 << 20}))
+		var changed <-chan struct{}
+		var window dispatch.Window
+		if err == nil {
+			changed = reader.Changed()
+			window, err = reader.Poll(dispatch.Limit{Events: 1000, Bytes: 1 << 20})
+		}
+		if err != nil && ctx.Err() == nil {
+			panic(err)
+		} else if err != nil {
+			return // the broker is closed
+		}
 		x.mu.Lock()
 		for i := range window.Deliveries {
 			ev := must(event.DecodeDelivered(window.Deliveries[i].JSON()))
@@ -128,7 +137,7 @@ func (x *faulty) count() int {
 // await waits until so many more events are acknowledged.
 func (x *faulty) await(more int) {
 	x.t.Helper()
-	for want, end := x.count()+more, time.Now().Add(10*time.Second); x.count() < want; time.Sleep(time.Millisecond) {
+	for want, end := x.count()+more, time.Now().Add(patience); x.count() < want; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			x.t.Fatalf("%d of %d events are acknowledged", x.count(), want)
 		}
@@ -205,7 +214,7 @@ func TestFailedSyncEndsTheBroker(t *testing.T) {
 				var message string
 				select {
 				case message = <-x.fatal.called:
-				case <-time.After(10 * time.Second):
+				case <-time.After(patience):
 					t.Fatal("the broker goes on")
 				}
 				if !strings.Contains(message, errno.Error()) {
@@ -213,7 +222,7 @@ func TestFailedSyncEndsTheBroker(t *testing.T) {
 				}
 				if strings.Contains(name, "of the log") {
 					// Answers given before are on their way; if it goes on, there is no end of them.
-					within(t, 10*time.Second, "without another acknowledgement", func() bool {
+					waitFor(t, "without another acknowledgement", func() bool {
 						count := x.count()
 						time.Sleep(50 * time.Millisecond)
 						return x.count() == count
@@ -305,7 +314,7 @@ func TestFailingTableIsTriedWithPauses(t *testing.T) {
 	x.await(50)
 	began := time.Now()
 	x.fault.on.Store(true)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	flushed := make(chan error, 1)
 	go func() { flushed <- x.b.Store().Flush(ctx) }()

@@ -177,9 +177,9 @@ func TestRetentionIsLookedAtAgain(t *testing.T) {
 // eventually waits for what a goroutine of the broker does by itself.
 func (x *box) eventually(what string, done func() bool) {
 	x.t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			x.t.Fatalf("in 20 s not: %s", what)
+			x.t.Fatalf("in %s not: %s", patience, what)
 		}
 	}
 }

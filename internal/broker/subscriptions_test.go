@@ -182,7 +182,7 @@ func TestUnusedSubscriptionEnds(t *testing.T) {
 		_, err := x.Subscription(unused)
 		return errorCode(err) == event.CodeSubscriptionUnknown
 	}
-	within(t, 20*time.Second, "ended", ended)
+	waitFor(t, "ended", ended)
 	if _, err := x.Subscription(used); err != nil {
 		t.Errorf("the one that is used: %v", err)
 	}
@@ -208,7 +208,7 @@ func TestWorkerThatFindsNothingUsesItsSubscription(t *testing.T) {
 	if _, err := x.Subscription(id); err != nil {
 		t.Errorf("59 minutes after its last use: %v", err)
 	}
-	within(t, 20*time.Second, "ended", func() bool {
+	waitFor(t, "ended", func() bool {
 		x.pass(time.Minute)
 		_, err := x.Subscription(id)
 		return errorCode(err) == event.CodeSubscriptionUnknown
@@ -230,7 +230,7 @@ func TestConnectedStreamUsesItsSubscription(t *testing.T) {
 	}
 	for _, quiet := range []time.Duration{50 * time.Minute, 20 * time.Minute, 20 * time.Minute, 50 * time.Minute, 48 * time.Hour} {
 		x.pass(quiet)
-		within(t, 20*time.Second, "noted", func() bool {
+		waitFor(t, "noted", func() bool {
 			info, err := x.Subscription(id)
 			if err != nil {
 				t.Fatalf("after %s it has ended: %v", quiet, err)
@@ -244,7 +244,7 @@ func TestConnectedStreamUsesItsSubscription(t *testing.T) {
 	if _, err := x.Subscription(id); err != nil {
 		t.Errorf("59 minutes after its client has left: %v", err)
 	}
-	within(t, 20*time.Second, "ended", func() bool {
+	waitFor(t, "ended", func() bool {
 		x.pass(time.Minute)
 		_, err := x.Subscription(id)
 		return errorCode(err) == event.CodeSubscriptionUnknown
@@ -263,12 +263,12 @@ func TestTakingOutWhatIsGoneIsNoUse(t *testing.T) {
 	x.fetch(id)
 	x.mustSend("a", x.draft("2", "k", nil))
 	x.pass(40 * time.Minute)
-	within(t, 20*time.Second, "gone", func() bool {
+	waitFor(t, "gone", func() bool {
 		info, err := x.Subscription(id)
 		return err == nil && info.Status.Gone == 1
 	})
 	x.pass(40 * time.Minute)
-	within(t, 20*time.Second, "ended", func() bool {
+	waitFor(t, "ended", func() bool {
 		_, err := x.Subscription(id)
 		return errorCode(err) == event.CodeSubscriptionUnknown
 	})
@@ -283,7 +283,7 @@ func TestStartEndsWhatNobodyUsed(t *testing.T) {
 	x.close()
 	x.clock.pass(2 * time.Hour)
 	x.open()
-	within(t, 20*time.Second, "ended", func() bool {
+	waitFor(t, "ended", func() bool {
 		_, err := x.Subscription(unused)
 		return errorCode(err) == event.CodeSubscriptionUnknown
 	})
@@ -340,7 +340,7 @@ func TestEventThatKillsItsConsumerIsQuarantined(t *testing.T) {
 		}
 		x.pass(31 * time.Second)
 	}
-	within(t, 20*time.Second, "a dead letter", func() bool { return len(x.letters(id)) == 1 })
+	waitFor(t, "a dead letter", func() bool { return len(x.letters(id)) == 1 })
 	if l := x.letters(id)[0]; l.Cause != "quarantined" || l.Attempts != 3 {
 		t.Errorf("the dead letter is %+v", l)
 	}
@@ -361,7 +361,7 @@ func TestSilentConsumerQuarantinesNothing(t *testing.T) {
 		x.sameIDs("handed out", handedIDs(x.fetch(id)), "1 2")
 		x.pass(31 * time.Second)
 	}
-	within(t, 20*time.Second, "dead letters", func() bool { return len(x.letters(id)) == 2 })
+	waitFor(t, "dead letters", func() bool { return len(x.letters(id)) == 2 })
 	for _, l := range x.letters(id) {
 		if l.Cause != "attempts" {
 			t.Errorf("the cause is %s", l.Cause)
@@ -447,7 +447,7 @@ func TestEventStaysWhileItsDeadLetterCannotBeStored(t *testing.T) {
 	handed := x.fetch(id)
 	x.sameIDs("handed out", handedIDs(handed), "poison other")
 	room(99 << 20)
-	within(t, 10*time.Second, "full", func() bool { return errorCode(x.Ready(context.Background())) == event.CodeDiskFull })
+	waitFor(t, "full", func() bool { return errorCode(x.Ready(context.Background())) == event.CodeDiskFull })
 	nack := func() {
 		t.Helper()
 		if done, err := x.Nack(context.Background(), anonymous(), id, broker.Verdict{Tokens: []string{handed[0].Token}}); err != nil || !done[0] {
@@ -464,7 +464,7 @@ func TestEventStaysWhileItsDeadLetterCannotBeStored(t *testing.T) {
 		t.Errorf("the subscription is %+v, %v", info.Status, err)
 	}
 	room(1 << 30)
-	within(t, 10*time.Second, "room", func() bool { return x.Ready(context.Background()) == nil })
+	waitFor(t, "room", func() bool { return x.Ready(context.Background()) == nil })
 	x.sameIDs("what waited", handedIDs(x.fetch(id)), "behind")
 	if len(x.letters(id)) != 1 {
 		t.Error("there is no dead letter")

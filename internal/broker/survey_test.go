@@ -74,7 +74,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.pass(2 * time.Hour) // "late" has no answer, the other subscription expires
-	within(t, 20*time.Second, "the expiry", func() bool { return x.metric("signalbox_subscription_expired_total") == "1" })
+	waitFor(t, "the expiry", func() bool { return x.metric("signalbox_subscription_expired_total") == "1" })
 	x.wantMetrics(
 		"signalbox_subscription_hand_outs_total", "4",
 		`signalbox_subscription_settled_total{result="acked"}`, "1",
@@ -124,7 +124,7 @@ func TestSurveyOfManySubscriptions(t *testing.T) {
 			}
 		})
 	}
-	within(t, 60*time.Second, "the end of a round", func() bool {
+	waitFor(t, "the end of a round", func() bool {
 		x.settle()
 		return x.metric("signalbox_subscription_lag_events") == "3"
 	})
