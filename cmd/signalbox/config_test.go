@@ -202,7 +202,7 @@ func TestHangupTakesOverTheReloadable(t *testing.T) {
 		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(20 * time.Second); !strings.Contains(string(p.printed()), c.want); time.Sleep(10 * time.Millisecond) {
+		for deadline := time.Now().Add(patience); !strings.Contains(string(p.printed()), c.want); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%q is not in:\n%s", c.want, p.printed())
 			}

@@ -114,7 +114,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", socket)
 	next := func() string {
 		b := make([]byte, 100)
-		_ = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(patience))
 		n, err := conn.Read(b)
 		if err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"signalbox/internal/broker"
+	"signalbox/internal/porttest"
 	"signalbox/internal/transport/web"
 )
 
@@ -39,11 +40,15 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			listen, err := freePort()
+			listen, release, err := porttest.Hold()
+			if err != nil {
+				return err
+			}
+			e.Defer(release)
 			e.Setenv(noRaceSleep[0], noRaceSleep[1])
 			e.Setenv("SIGNALBOX_LISTEN", listen)
 			e.Setenv("SIGNALBOX_URL", "http://"+listen)
-			return err
+			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"broker": func(ts *testscript.TestScript, _ bool, _ []string) {
@@ -60,16 +65,6 @@ func TestScripts(t *testing.T) {
 			},
 		},
 	})
-}
-
-// freePort finds a loopback address that is free now. Another process may take it; nothing else here does.
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String(), nil
 }
 
 // startBroker runs a broker in this process.
@@ -100,7 +95,7 @@ func awaitReady(url string) error {
 	var err error
 	patient := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer patient.CloseIdleConnections()
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		var res *http.Response
 		if res, err = patient.Get(url + "/readyz"); err == nil {
 			_, _ = io.Copy(io.Discard, res.Body)

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestREADMECommandsWorkWhenPasted runs the shell blocks of the README's five
@@ -47,7 +46,7 @@ func TestREADMECommandsWorkWhenPasted(t *testing.T) {
 // Ctrl-C, when it has printed the sync marker.
 func paste(t *testing.T, command string, follows bool) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "sh", "-ec", "exec "+command)
 	if !follows {
