@@ -91,7 +91,7 @@ func TestWhoseGrantHasExpiredGrantsAgain(t *testing.T) {
 	w := tickettest.Wait(t.Context(), t, alice)
 	now := time.Now().UTC()
 	s.send("alice", ticketclient.Answer(&w.Request.Header, ticket.TypeApprovalGrant, ticket.RoleOrchestrator, "decide/"+request, &ticketclient.ApprovalGrant{
-		RequestID: request, PlanID: w.Ask().PlanID, PlanHash: w.Ask().PlanHash, Approver: "alice", DecidedAt: now, ExpiresAt: now.Add(time.Second), SingleUse: true,
+		RequestID: request, PlanID: w.Ask().PlanID, PlanHash: w.Ask().PlanHash, Approver: "alice", DecidedAt: now, ExpiresAt: now.Add(4 * time.Second), SingleUse: true,
 	}))
 	for w = tickettest.Wait(t.Context(), t, alice); len(w.Granted) > 0; w = tickettest.Wait(t.Context(), t, alice) {
 		time.Sleep(50 * time.Millisecond)
