@@ -300,7 +300,7 @@ func TestLedgerOnAHalfOpenConnectionStopsActing(t *testing.T) {
 		<-release
 		send(w, keyed(2, "e2", "k2", 1001)+strings.ReplaceAll(sync1, "@1", "@2"))
 		<-r.Context().Done()
-	}), client.WithWatchdog(200*time.Millisecond))
+	}), client.WithWatchdog(time.Second))
 	var acted []string
 	l := openLedger(t, c, client.LedgerOptions{Topics: []string{"t"}, Act: func(_ context.Context, e client.Effect) error {
 		mu.Lock()
