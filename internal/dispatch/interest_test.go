@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a reader that must be woken may sleep.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // next waits as a transport does: it takes Changed, polls, and sleeps only if
 // the poll found nothing. It reports whether an event came in time.

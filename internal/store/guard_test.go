@@ -42,7 +42,7 @@ func TestTableIsTriedAgainWhenRetryReturns(t *testing.T) {
 	if err := s.Commit(b, func() {}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	flushed := make(chan error, 1)
 	go func() { flushed <- s.Flush(ctx) }()

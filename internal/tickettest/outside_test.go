@@ -55,9 +55,9 @@ func (s *sink) ids() []string {
 // until waits until something is so.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(tickettest.Patience); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after half a minute", what)
+			t.Fatalf("%s: not after %s", what, tickettest.Patience)
 		}
 	}
 }
