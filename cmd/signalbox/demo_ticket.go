@@ -104,6 +104,9 @@ func (s *ticketStory) found(ctx context.Context) error {
 	if err := os.WriteFile(filepath.Join(s.dir, "tickets.yaml"), examplePolicy, 0o600); err != nil {
 		return err
 	}
+	if err := os.WriteFile(filepath.Join(s.dir, heldFile), nil, 0o600); err != nil {
+		return err
+	}
 	s.follow(ctx)
 	if err := s.startOrchestrator(); err != nil {
 		return err
@@ -160,6 +163,9 @@ func (s *ticketStory) die(ctx context.Context) error {
 	}
 	s.kill("orch")
 	s.says("orch", "is dead (SIGKILL)")
+	if err := os.Remove(filepath.Join(s.dir, heldFile)); err != nil {
+		return err
+	}
 	if _, err := s.await(ctx, firstTicket, "net", ticket.TypeResult); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -64,6 +65,10 @@ func (a *app) demoAgentCommand() *cobra.Command {
 	return cmd
 }
 
+// heldFile is in the directory of the story for as long as its agents are to wait with what they do: so somebody is
+// killed meanwhile, however busy the machine is.
+const heldFile = "held"
+
 func (a *app) demoAgent(ctx context.Context, path string) error {
 	name, key, err := a.identity()
 	if err != nil {
@@ -78,8 +83,10 @@ func (a *app) demoAgent(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { _ = store.Close() }()
-	do := ticketclient.Steps(func(_ context.Context, x *ticketclient.Execution, s ticketclient.Step, step string) (string, error) {
-		time.Sleep(200 * time.Millisecond) // long enough for somebody to be killed meanwhile
+	do := ticketclient.Steps(func(ctx context.Context, x *ticketclient.Execution, s ticketclient.Step, step string) (string, error) {
+		for _, err := os.Stat(heldFile); err == nil && ctx.Err() == nil; _, err = os.Stat(heldFile) {
+			time.Sleep(20 * time.Millisecond)
+		}
 		fmt.Fprintf(a.out, "%s/%s/%s\n", x.Mode, s.Target, step)
 		if x.Mode == ticketclient.ModeApply && s.Target == "web-7/b" {
 			return "", errors.New("the instance does not come up")
