@@ -72,7 +72,7 @@ func newTopic(t *testing.T) *topic {
 	if base == "" {
 		t.Skip("SIGNALBOX_URL names no broker")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	name := "interop.go." + uuid.NewString()
 	p := &topic{t: t, ctx: ctx, name: name, url: base + "/v1/topics/" + name}

@@ -81,7 +81,7 @@ const open = (urls, type) => `
 const seen = () => page.evaluate("window.seen");
 
 // until waits for the page to have seen something.
-async function until(what, holds, seconds = 20) {
+async function until(what, holds, seconds = 60) {
   for (const deadline = Date.now() + seconds * 1000; Date.now() < deadline; await sleep(50)) {
     if (holds(await seen())) return;
   }
@@ -169,7 +169,7 @@ test("every reconnection told the last id it had", async () => {
 test("a heartbeat moves a reader on for whom nothing came", async () => {
   const elsewhere = await publish(otherTopic, "elsewhere-1");
   // Two heartbeats: the first may carry what the reader had when it last looked.
-  await sleep(31_000);
+  await sleep(40_000);
   await restart("SIGKILL");
   await publishNext(1);
   await assertAllSeen();

@@ -11,10 +11,9 @@ import { blocks, eventsURL, send, url } from "./lib/client.mjs";
 import { startNginx } from "./lib/nginx.mjs";
 
 const topic = "interop.quiet." + randomUUID().slice(0, 12);
-const quiet = 33_000; // more than two heartbeats, and more than nginx waits for one
 // What fails here comes with the next heartbeat, 15 s late, or not at all. The
 // bounds leave room for a machine that is busy with other suites.
-const beginning = 5000, prompt = 2000, silence = 18_000;
+const beginning = 10_000, prompt = 10_000, silence = 24_000;
 const headers = { accept: "text/event-stream", "accept-encoding": "gzip, deflate, br" };
 const leave = new AbortController();
 const now = () => performance.now();
@@ -62,15 +61,16 @@ const ways = {
 const observed = {}; // by way
 const published = {}; // when each event was acknowledged, by id
 
-// All streams are quiet at the same time, to save time.
+// All streams are quiet at the same time, to save time: for the marker and two heartbeats,
+// which is longer than nginx waits, and then there is time up to the next one.
 before(async () => {
   nginx = await startNginx(url);
   await Promise.all(Object.entries(ways).map(async ([name, open]) => { observed[name] = await observe(open()); }));
-  await sleep(quiet);
+  await until(() => Object.values(observed).every((o) => o.ended || o.log.length >= 3), 90_000);
   for (const id of ["first", "second"]) {
     await send(topic, event(id));
     published[id] = now();
-    await until(() => Object.values(observed).every((o) => o.ended || o.log.some((b) => b.data?.includes(`"id":"${id}"`))), 5000);
+    await until(() => Object.values(observed).every((o) => o.ended || o.log.some((b) => b.data?.includes(`"id":"${id}"`))), prompt);
   }
 });
 

@@ -24,7 +24,7 @@ before(async () => {
   console.log("#", chromium.version);
   page = await chromium.open(broker.url + "/");
   // What was sent counts once the page has left the broker's front page to itself.
-  for (let i = 0; (await page.evaluate("location.href")) !== broker.url + "/" && i < 100; i++) await sleep(50);
+  for (let i = 0; (await page.evaluate("location.href")) !== broker.url + "/" && i < 1200; i++) await sleep(50);
 });
 
 after(async () => {
@@ -35,7 +35,7 @@ after(async () => {
 
 // until waits for an expression in the page to be true.
 async function until(what, expression) {
-  for (const deadline = Date.now() + 20_000; Date.now() < deadline; await sleep(50)) {
+  for (const deadline = Date.now() + 60_000; Date.now() < deadline; await sleep(50)) {
     if (await page.evaluate(expression)) return;
   }
   assert.fail(`the page waited in vain: ${what}`);
@@ -60,7 +60,7 @@ test(`${streams} EventSources of one page are open at once`, async () => {
 });
 
 test("and a long poll and publishes beside them", async () => {
-  const polled = page.evaluate(`fetch("/v1/topics/secure.poll/events?wait=20").then((answer) => answer.json()).then((events) => events.map((e) => e.id))`);
+  const polled = page.evaluate(`fetch("/v1/topics/secure.poll/events?wait=60").then((answer) => answer.json()).then((events) => events.map((e) => e.id))`);
   await sleep(200);
   assert.equal(await publish("secure.poll", "p"), 200);
   assert.deepEqual(await polled, ["p"]);
@@ -90,9 +90,9 @@ test("a page learns of a reset, which a failed handshake would hide from it", as
 
 test("a page of another origin is kept out", async () => {
   const other = await chromium.open(broker.url.replace("127.0.0.1", "localhost") + "/");
-  for (let i = 0; !(await other.evaluate("location.href")).startsWith("https://localhost") && i < 100; i++) await sleep(50);
+  for (let i = 0; !(await other.evaluate("location.href")).startsWith("https://localhost") && i < 1200; i++) await sleep(50);
   await other.evaluate(`window.ended = 0; new WebSocket("${broker.url.replace("https", "wss")}/v1/topics/a/events", "signalbox.v1").onclose = (e) => { ended = e.code }; 0`);
-  for (let i = 0; (await other.evaluate("ended")) === 0 && i < 200; i++) await sleep(50);
+  for (let i = 0; (await other.evaluate("ended")) === 0 && i < 1200; i++) await sleep(50);
   assert.equal(await other.evaluate("ended"), 1006);
 });
 

@@ -28,7 +28,7 @@ async function open(topic, protocol, query = "", options = {}) {
 const made = (data) => new CloudEvent({ type: "interop.ws", source: "/interop/node", data });
 const written = (event) => HTTP.structured(event).body;
 
-test("ws: the events of the SDK go and come back", { timeout: 20_000 }, async () => {
+test("ws: the events of the SDK go and come back", { timeout: 60_000 }, async () => {
   const topic = newTopic();
   const { socket, next } = await open(topic, "cloudevents.json");
   assert.equal(socket.extensions, ""); // the library offers compression
@@ -44,7 +44,7 @@ test("ws: the events of the SDK go and come back", { timeout: 20_000 }, async ()
   assert.equal((await once(socket, "close"))[0], 1000);
 });
 
-test("ws: receipts, acknowledgements and a window", { timeout: 20_000 }, async () => {
+test("ws: receipts, acknowledgements and a window", { timeout: 60_000 }, async () => {
   const { socket, next } = await open(newTopic(), "signalbox.v1", "?window=2");
   const refs = [], cursors = [];
   for (let i = 0; i < 20; i++) socket.send(JSON.stringify({ op: "publish", ref: "r" + i, event: JSON.parse(written(made(i))) }));
@@ -60,7 +60,7 @@ test("ws: receipts, acknowledgements and a window", { timeout: 20_000 }, async (
   socket.terminate();
 });
 
-test("ws: pings are answered, also while a message is sent in pieces", { timeout: 20_000 }, async () => {
+test("ws: pings are answered, also while a message is sent in pieces", { timeout: 60_000 }, async () => {
   const { socket, next } = await open(newTopic(), "cloudevents.json");
   await next();
   const text = written(made("x".repeat(1000)));
@@ -76,7 +76,7 @@ for (const [what, code, send] of [
   ["binary frames", 1003, (socket) => socket.send(Buffer.from("{}"))],
   ["16 MiB and a byte", 1009, (socket) => socket.send("x".repeat((16 << 20) + 1))],
 ]) {
-  test(`ws: ${what} end the socket with ${code}`, { timeout: 20_000 }, async () => {
+  test(`ws: ${what} end the socket with ${code}`, { timeout: 60_000 }, async () => {
     const { socket } = await open(newTopic(), "cloudevents.json", "", { perMessageDeflate: false });
     send(socket);
     assert.equal((await once(socket, "close"))[0], code);

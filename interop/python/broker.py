@@ -7,7 +7,7 @@ import urllib.request
 import requests
 
 URL = os.environ["SIGNALBOX_URL"]
-SECONDS = 15  # no answer takes as long: a hang is a failure
+SECONDS = 60  # no answer takes as long: a hang is a failure
 
 
 def events_url(topic):

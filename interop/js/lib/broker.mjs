@@ -13,9 +13,21 @@ export class Broker {
   #process;
   #exited;
 
-  // start runs a broker on a data directory. Without a port it finds a free
-  // one; a restart names the old one, so that clients find the broker again.
+  // start runs a broker on a data directory. Without a port it finds a free one
+  // that the system gives to nobody by itself, neither to listen at nor to connect
+  // from: a restart names it, so that clients find the broker again.
   static async start(dir, port = 0, ...flags) {
+    if (port !== 0) return await Broker.#startAt(dir, port, flags);
+    for (let tries = 1; ; tries++) {
+      try {
+        return await Broker.#startAt(dir, 20_000 + Math.floor(Math.random() * 12_000), flags);
+      } catch (e) {
+        if (tries === 5) throw e; // somebody may have that port
+      }
+    }
+  }
+
+  static async #startAt(dir, port, flags) {
     const b = new Broker();
     const log = openSync(logFile, "a");
     b.#process = spawn(binary, ["serve", "--data", dir, "--listen", `127.0.0.1:${port}`, ...flags], { stdio: ["ignore", "pipe", log] });

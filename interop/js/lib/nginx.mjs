@@ -11,13 +11,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 const template = new URL("../../nginx/nginx.conf", import.meta.url);
 
-async function freePort() {
-  const server = createServer().listen(0, "127.0.0.1");
-  await once(server, "listening");
-  const { port } = server.address();
-  server.close();
-  await once(server, "close");
-  return port;
+// freePorts are free at one time, and so different.
+async function freePorts(n) {
+  const servers = Array.from({ length: n }, () => createServer().listen(0, "127.0.0.1"));
+  await Promise.all(servers.map((server) => once(server, "listening")));
+  const ports = servers.map((server) => server.address().port);
+  await Promise.all(servers.map((server) => { server.close(); return once(server, "close"); }));
+  return ports;
 }
 
 async function answers(port) {
@@ -32,9 +32,21 @@ async function answers(port) {
   }
 }
 
-// startNginx returns the URL of every server of the configuration, and stop.
+// startNginx returns the URL of every server of the configuration, and stop. Others
+// may take a port before nginx does; it tries again then.
 export async function startNginx(brokerURL) {
-  const ports = { BROKER: new URL(brokerURL).port, DEFAULT: await freePort(), KEEPALIVE: await freePort(), HTTP2: await freePort() };
+  for (let tries = 1; ; tries++) {
+    try {
+      return await tryNginx(brokerURL);
+    } catch (e) {
+      if (tries === 5) throw e;
+    }
+  }
+}
+
+async function tryNginx(brokerURL) {
+  const [DEFAULT, KEEPALIVE, HTTP2] = await freePorts(3);
+  const ports = { BROKER: new URL(brokerURL).port, DEFAULT, KEEPALIVE, HTTP2 };
   const dir = mkdtempSync(join(tmpdir(), "interop-nginx-"));
   const conf = readFileSync(template, "utf8").replace(/:([A-Z0-9]+)\b/g, (all, word) => (word in ports ? ":" + ports[word] : all));
   writeFileSync(join(dir, "nginx.conf"), conf);
@@ -47,12 +59,12 @@ export async function startNginx(brokerURL) {
     await exited;
     rmSync(dir, { recursive: true, force: true });
   };
-  for (let tries = 0; !(await answers(ports.DEFAULT)); tries++) {
-    if (tries === 100 || nginx.exitCode !== null) {
+  for (let tries = 0; nginx.exitCode !== null || !(await answers(DEFAULT)); tries++) {
+    if (tries === 600 || nginx.exitCode !== null) {
       await stop();
       assert.fail("nginx does not answer");
     }
     await sleep(50);
   }
-  return { plain: `http://127.0.0.1:${ports.DEFAULT}`, keepalive: `http://127.0.0.1:${ports.KEEPALIVE}`, http2: `http://127.0.0.1:${ports.HTTP2}`, stop };
+  return { plain: `http://127.0.0.1:${DEFAULT}`, keepalive: `http://127.0.0.1:${KEEPALIVE}`, http2: `http://127.0.0.1:${HTTP2}`, stop };
 }
