@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -63,6 +64,9 @@ func (e *examination) data(ctx context.Context) error {
 	case event.AsError(err).Code == event.CodeStoreLocked:
 		e.add(Note, "lock", fmt.Sprintf("%s is in use%s", e.Dir, holder(e.Dir)), "The data were not read: only one process at a time may have them open.",
 			"Nothing, if it is the broker. To have the data examined, stop it, or make a backup, which is verified.")
+	case errors.Is(err, fs.ErrPermission):
+		e.add(Critical, "data", fmt.Sprintf("the files in %s cannot be read: %v", e.Dir, err), "A broker under this user cannot start.",
+			"Run doctor as the user that the broker runs as; if it cannot read them either, correct their owner or mode. A broker that was once started as another user leaves such files.")
 	case event.AsError(err).Code == event.CodeStoreFormat:
 		e.add(Critical, "format", event.AsError(err).Message, "This version cannot open the data, and leaves them alone.", "Start the version that wrote them.")
 	default:

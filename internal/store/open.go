@@ -70,6 +70,7 @@ func openPebble(dir string, options *pebble.Options) (db *pebble.DB, err error) 
 // Pebble could not make sense of, is damage.
 func openError(dir string, err error) error {
 	var refused syscall.Errno
+	var path *fs.PathError
 	switch {
 	case isLocked(err):
 		return event.Errorf(event.CodeStoreLocked, "The data directory %s is in use by another process: %w. Stop that process, or choose another directory with --data.", dir, err)
@@ -77,6 +78,10 @@ func openError(dir string, err error) error {
 		return noData(dir)
 	case strings.Contains(err.Error(), "unknown format major version"): // Pebble has no sentinel for it
 		return event.Errorf(event.CodeStoreFormat, "The data directory %s was written by a newer version: %w. Start that version.", dir, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("store: opening %s: %w; run the command as the user that the directory belongs to, correct its owner or mode, or choose another directory with --data", dir, err)
+	case errors.As(err, &path) && path.Op == "mkdir":
+		return fmt.Errorf("store: the data directory cannot be made: %w; choose another directory with --data", err)
 	case errors.As(err, &refused) && !errors.Is(err, fs.ErrNotExist) && !pebble.IsCorruptionError(err):
 		return fmt.Errorf("store: opening %s: %w", dir, err)
 	}

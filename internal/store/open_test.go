@@ -90,16 +90,33 @@ func TestNewerFormatIsRefused(t *testing.T) {
 func TestRefusalOfTheSystemIsNoDamage(t *testing.T) {
 	mem := vfs.NewMem()
 	closeStore(t, openMem(t, mem))
-	for _, part := range []string{"MANIFEST", "OPTIONS", ".log"} {
-		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if op.Kind == errorfs.OpOpen && strings.Contains(op.Path, part) {
-				return &os.PathError{Op: "open", Path: op.Path, Err: syscall.EPERM}
+	for _, part := range []string{"MANIFEST", "OPTIONS", ".log", "LOCK"} {
+		for _, refusal := range []error{syscall.EPERM, syscall.EACCES, syscall.EROFS} {
+			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpLock) && strings.Contains(op.Path, part) {
+					return &os.PathError{Op: "open", Path: op.Path, Err: refusal}
+				}
+				return nil
+			}))
+			_, err := Open(Options{Dir: "data", FS: fs})
+			if event.AsError(err).Code != event.CodeInternal || !errors.Is(err, refusal) {
+				t.Errorf("%s: opening says %v", part, err)
+			}
+		}
+	}
+}
+
+// TestDirectoryThatCannotBeMadeIsNoDamage: nor is it in use.
+func TestDirectoryThatCannotBeMadeIsNoDamage(t *testing.T) {
+	for _, refusal := range []error{syscall.EACCES, syscall.ENOENT, syscall.ENOTDIR, syscall.EROFS} {
+		fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpMkdirAll {
+				return &os.PathError{Op: "mkdir", Path: op.Path, Err: refusal}
 			}
 			return nil
 		}))
-		_, err := Open(Options{Dir: "data", FS: fs})
-		if event.AsError(err).Code != event.CodeInternal || !errors.Is(err, syscall.EPERM) {
-			t.Errorf("%s: opening says %v", part, err)
+		if _, err := Open(Options{Dir: "data", FS: fs}); event.AsError(err).Code != event.CodeInternal || !errors.Is(err, refusal) || !strings.Contains(err.Error(), "--data") {
+			t.Errorf("opening says %v", err)
 		}
 	}
 }
