@@ -63,3 +63,9 @@ func (c *Client) Ready(ctx context.Context) error {
 	_, _, err := c.do(ctx, call{method: http.MethodGet, url: c.base + "/readyz"}, nil)
 	return err
 }
+
+// Alive asks the broker for any answer.
+func (c *Client) Alive(ctx context.Context) error {
+	_, _, err := c.do(ctx, call{method: http.MethodGet, url: c.base + "/healthz"}, nil)
+	return err
+}

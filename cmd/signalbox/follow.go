@@ -48,7 +48,12 @@ func (a *app) followCommand() *cobra.Command {
 			"  signalbox follow hello --filter \"data.greeting LIKE 'h%'\" --until-synced\n" +
 			"  signalbox follow hello --cursor-file hello.cursor --until-synced",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.follow(cmd.Context(), args, f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noneEmpty(cmd, "cursor", "after-id", "cursor-file", "view", "filter", "agent"); err != nil {
+				return err
+			}
+			return a.follow(cmd.Context(), args, f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.cursor, "cursor", "", "begin after this `cursor`, at an RFC 3339 time, or \"now\"; default is the oldest event")
@@ -135,13 +140,19 @@ func (a *app) followed(item client.Item, f *followFlags, text bool, seen *int) (
 // options translates the flags.
 func (f *followFlags) options() (client.FollowOptions, error) {
 	o := client.FollowOptions{View: f.view, Filter: f.filter, EventID: f.afterID, Agent: f.agent}
-	start := f.cursor
+	if f.count < 0 {
+		return o, usagef("--count is from 0")
+	}
+	start, origin := f.cursor, "--cursor"
 	if f.cursorFile != "" {
 		b, err := os.ReadFile(f.cursorFile)
 		switch {
 		case err == nil:
 			// The file knows better: the flags say where to begin for the first time.
-			start, o.EventID = strings.TrimSpace(string(b)), ""
+			start, o.EventID, origin = strings.TrimSpace(string(b)), "", "what is in "+f.cursorFile
+			if start == "" { // of a machine that failed, perhaps: beginning anew would not be noticed
+				return o, usagef("there is no place in %s: put a cursor there, or remove it to begin as without it", f.cursorFile)
+			}
 		case !errors.Is(err, fs.ErrNotExist):
 			return o, err
 		}
@@ -159,7 +170,7 @@ func (f *followFlags) options() (client.FollowOptions, error) {
 	default:
 		at, err := time.Parse(time.RFC3339, start)
 		if err != nil {
-			return o, usagef("--cursor %q is neither a cursor, nor an RFC 3339 time, nor now", start)
+			return o, usagef("%s, %q, is neither a cursor, nor an RFC 3339 time, nor now", origin, start)
 		}
 		o.Since = at
 	}

@@ -4,8 +4,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,24 +34,30 @@ func (a *app) healthCommand() *cobra.Command {
 }
 
 func (a *app) health(ctx context.Context, live bool) error {
-	path := "/readyz"
-	if live {
-		path = "/healthz"
+	text, err := a.text()
+	if err != nil {
+		return err
+	}
+	c, err := a.newClient(client.WithRetry(client.Retry{Attempts: 1}))
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+path, nil)
-	if err != nil {
-		return usagef("--url %q is not the URL of a broker", a.url)
+	ask, answer := c.Ready, "ready"
+	if live {
+		ask, answer = c.Alive, "ok"
 	}
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return &client.UnreachableError{URL: a.url, Attempts: 1, Err: err}
+	if err := ask(ctx); err != nil {
+		if e := (*event.Error)(nil); errors.As(err, &e) {
+			return exitError{code: exitUnavailable, text: fmt.Sprintf("the broker at %s is not ready: %s: %s", a.url, e.Code, advise(e))}
+		}
+		return err
 	}
-	defer func() { _ = res.Body.Close() }()
-	if res.StatusCode != http.StatusOK {
-		return exitError{code: event.CodeOverloaded.Class().Exit, text: fmt.Sprintf("the broker at %s is not ready: it answers %s", a.url, res.Status)}
+	if text {
+		_, err = fmt.Fprintln(a.out, answer)
+	} else {
+		_, err = fmt.Fprintf(a.out, "{\"status\":%q}\n", answer)
 	}
-	_, err = fmt.Fprintln(a.out, "ok")
 	return err
 }

@@ -50,7 +50,15 @@ func (a *app) publishCommand() *cobra.Command {
 			"  signalbox publish fleet.tasks --type task.completed --key T-998 --source /beta --data '{\"status\":\"COMPLETED\"}'\n" +
 			"  signalbox publish fleet.tasks --key T-998 --no-data",
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.publish(cmd.Context(), args[0], f) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noneEmpty(cmd, "id", "source", "type", "subject", "key", "data-file", "content-type", "hlc", "if-match", "idempotency-key", "events"); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("ttl") && (f.ttl < time.Second || f.ttl%time.Second != 0) {
+				return usagef("--ttl is in whole seconds, from 1s")
+			}
+			return a.publish(cmd.Context(), args[0], f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.draft.ID, "id", "", "event `ID`; drawn at random when absent")
@@ -73,6 +81,10 @@ func (a *app) publishCommand() *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("if-match", "if-absent")
 	cmd.MarkFlagsMutuallyExclusive("data", "data-file", "no-data", "events")
 	cmd.MarkFlagsOneRequired("data", "data-file", "no-data", "events")
+	// What is said of one event would be ignored for a file of them; and a name of a request, a second batch could not have.
+	for _, name := range []string{"id", "source", "type", "subject", "key", "content-type", "ext", "ttl", "hlc", "if-match", "if-absent", "idempotency-key"} {
+		cmd.MarkFlagsMutuallyExclusive("events", name)
+	}
 	return cmd
 }
 
@@ -85,12 +97,12 @@ func (a *app) publish(ctx context.Context, topic string, f *publishFlags) error 
 	if err != nil {
 		return err
 	}
+	if f.eventsFile != "" {
+		return a.publishFile(ctx, c, topic, f, text)
+	}
 	opts, err := f.options()
 	if err != nil {
 		return err
-	}
-	if f.eventsFile != "" {
-		return a.publishFile(ctx, c, topic, f, opts, text)
 	}
 	if err := a.completeDraft(f); err != nil {
 		return err
@@ -130,6 +142,9 @@ func (a *app) completeDraft(f *publishFlags) error {
 		if !ok {
 			return usagef("--ext %q is not name=value", e)
 		}
+		if _, twice := f.draft.Extensions[name]; twice {
+			return usagef("--ext %s is there twice", name)
+		}
 		f.draft.Extensions[name] = value
 	}
 	if f.key != "" {
@@ -139,9 +154,6 @@ func (a *app) completeDraft(f *publishFlags) error {
 		f.draft.Extensions["hlc"] = f.hlc
 	}
 	if f.ttl != 0 {
-		if f.ttl < time.Second || f.ttl%time.Second != 0 {
-			return usagef("--ttl is in whole seconds, from 1s")
-		}
 		f.draft.Extensions["expiry"] = int64(f.ttl / time.Second)
 	}
 	switch {
@@ -176,7 +188,7 @@ func (a *app) open(name string) (io.Reader, func(), error) {
 }
 
 // publishFile publishes a file of events in atomic batches.
-func (a *app) publishFile(ctx context.Context, c *client.Client, topic string, f *publishFlags, opts []client.PublishOption, text bool) error {
+func (a *app) publishFile(ctx context.Context, c *client.Client, topic string, f *publishFlags, text bool) error {
 	if f.batch < 1 || f.batch > event.MaxBatch {
 		return usagef("--batch is from 1 to %d", event.MaxBatch)
 	}
@@ -190,7 +202,7 @@ func (a *app) publishFile(ctx context.Context, c *client.Client, topic string, f
 		if len(batch) == 0 {
 			return nil
 		}
-		rs, err := c.PublishBatch(ctx, topic, batch, opts...)
+		rs, err := c.PublishBatch(ctx, topic, batch)
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -119,6 +120,17 @@ type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
+// noneEmpty refuses flags that were given with nothing in them, as a script does whose variable is empty: a precondition
+// or a place that falls away would not be noticed.
+func noneEmpty(cmd *cobra.Command, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return usagef("--%s is empty; leave it out if there is none", name)
+		}
+	}
+	return nil
+}
+
 // exitError ends a command with a status of its own; its text has been printed already when it is empty.
 type exitError struct {
 	code int
@@ -131,6 +143,9 @@ func (e exitError) Error() string { return e.text }
 func explain(err error, command string) (string, int) {
 	if e := (exitError{}); errors.As(err, &e) {
 		return e.text, e.code
+	}
+	if v := (*tls.CertificateVerificationError)(nil); errors.As(err, &v) {
+		return err.Error() + "; name who vouches for the broker's certificate with --ca", exitFailure
 	}
 	if u := (*client.UnreachableError)(nil); errors.As(err, &u) {
 		return u.Error() + `; start a broker with "signalbox serve", or name another with --url`, exitUnavailable

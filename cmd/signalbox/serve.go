@@ -112,7 +112,10 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", c.Listen)
 	if err != nil {
-		return fmt.Errorf("%w; another broker may be running there: stop it, or choose another address with --listen", err)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			err = fmt.Errorf("%w; another broker may be running there: stop it, or choose another address with --listen", err)
+		}
+		return err
 	}
 	guard.Own(listener.Addr())
 	engine, err := webhook.New(webhook.Options{Broker: b, Guard: guard, Logger: logger, Origin: c.WebhookOrigin, PublicURL: c.PublicURL})
@@ -213,7 +216,10 @@ func (f *configFlags) reloadOnHangup(level *slog.LevelVar, logger *slog.Logger) 
 // checkLoopback refuses to listen where others than this machine could reach the broker: without an identity they could
 // read and publish everything.
 func checkLoopback(address string) error {
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
+	if err == nil {
+		_, err = net.LookupPort("tcp", port)
+	}
 	if err != nil {
 		return usagef("listen %q is not an address such as 127.0.0.1:8080", address)
 	}

@@ -26,7 +26,12 @@ func (a *app) stateCommand() *cobra.Command {
 			"  signalbox state fleet.tasks --filter \"data.status = 'COMPLETED'\"\n" +
 			"  signalbox state fleet.tasks --json > ledger.ndjson",
 		Args: cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.state(cmd.Context(), args, key, filter) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := noneEmpty(cmd, "key", "filter"); err != nil {
+				return err
+			}
+			return a.state(cmd.Context(), args, key, filter)
+		},
 	}
 	cmd.Flags().StringVar(&key, "key", "", "only this `key`; fails with key_unknown when it has no state")
 	cmd.Flags().StringVar(&filter, "filter", "", "only events that pass this CESQL `expression`")
