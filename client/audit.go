@@ -85,6 +85,8 @@ type AuditEntries struct {
 	Entries []AuditEntry `json:"entries"`
 	Next    uint64       `json:"next,string"` // index to go on from
 	Size    uint64       `json:"size,string"` // the end is reached when Next is that
+	// TicketsCut says that more tickets have the trace than one query reads: what is about the others is on no page.
+	TicketsCut bool `json:"tickets_cut,omitempty"`
 }
 
 // AuditEntry is what was decided about an event or a request.

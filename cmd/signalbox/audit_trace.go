@@ -89,12 +89,19 @@ func (a *app) auditEntriesCommand() *cobra.Command {
 // eachEntry passes on what a query finds, until there is no more.
 func (a *app) eachEntry(ctx context.Context, c *client.Client, q url.Values, each func(*client.AuditEntry) (more bool, err error)) error {
 	m := a.meter()
-	defer m.clear()
+	cut := false
+	defer func() {
+		m.clear()
+		if cut {
+			fmt.Fprintf(a.err, "signalbox: more tickets have the trace %q than one query reads: not all of them are here; ask for the others by their names, see \"signalbox ticket list\"\n", q.Get("ticket"))
+		}
+	}()
 	for {
 		page, err := c.AuditEntries(ctx, q)
 		if err != nil {
 			return err
 		}
+		cut = page.TicketsCut
 		for i := range page.Entries {
 			if more, err := each(&page.Entries[i]); err != nil || !more {
 				return err

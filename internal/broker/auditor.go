@@ -18,17 +18,18 @@ import (
 // beside the apply loop, from rows that are durable: what it has not come to yet
 // after a crash it makes when it is next asked.
 type auditor struct {
-	b       *Broker
-	signer  *audit.Signer
-	trail   atomic.Pointer[trail]            // what is durable
-	latest  atomic.Pointer[audit.Checkpoint] // nil: none was signed yet
-	looking atomic.Int32                     // how many look for something in the trail
-	turn    chan struct{}                    // held by whoever builds or signs
-	tree    auditTree                        // of the holder of turn
-	signed  time.Duration                    // when latest was, see elapsed; of the holder of turn
-	spent   time.Duration                    // until when readers have used what they may, see elapsed; of the holder of turn
-	outside *courier
-	scanMax uint64 // auditScanMax, but in tests
+	b        *Broker
+	signer   *audit.Signer
+	trail    atomic.Pointer[trail]            // what is durable
+	latest   atomic.Pointer[audit.Checkpoint] // nil: none was signed yet
+	looking  atomic.Int32                     // how many look for something in the trail
+	turn     chan struct{}                    // held by whoever builds or signs
+	tree     auditTree                        // of the holder of turn
+	signed   time.Duration                    // when latest was, see elapsed; of the holder of turn
+	spent    time.Duration                    // until when readers have used what they may, see elapsed; of the holder of turn
+	outside  *courier
+	scanMax  uint64 // auditScanMax, but in tests
+	traceMax int    // auditTraceMax, but in tests
 }
 
 // trail is how far the audit trail is.
@@ -59,7 +60,7 @@ const (
 
 // openAuditor opens the audit trail, and draws the key of a new data directory.
 func openAuditor(b *Broker) (*auditor, error) {
-	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing, scanMax: auditScanMax}
+	a := &auditor{b: b, turn: make(chan struct{}, 1), tree: auditTree{store: b.store}, signed: -auditSpacing, scanMax: auditScanMax, traceMax: auditTraceMax}
 	secret, err := b.keyFile(auditKeyFile, func() ([]byte, error) {
 		secret, err := audit.GenerateKey("signalbox/" + newName(8))
 		return []byte(secret + "\n"), err

@@ -57,8 +57,11 @@ type PositionRange struct{ First, Last uint64 }
 type AuditPage struct {
 	Entries []audit.Line
 	Tickets []string // of a query by ticket: of which each of the entries is
-	Next    uint64   // index to go on from
-	Size    uint64   // entries of the trail; the query is at its end if Next is not before it
+	// TicketsCut says that more tickets have the trace that was asked for than one query
+	// reads: entries of these are not among the answers, whatever page is asked for.
+	TicketsCut bool
+	Next       uint64 // index to go on from
+	Size       uint64 // entries of the trail; the query is at its end if Next is not before it
 }
 
 // AuditEntries looks for entries, at a bounded number of them.

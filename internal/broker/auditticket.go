@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// auditTraceMax bounds the tickets of one trace whose entries one query looks at.
-	auditTraceMax = 100
+	// auditTraceMax bounds the tickets of one trace whose entries one query reads as one
+	// list. Where there are more, the answer says so.
+	auditTraceMax = 1000
 	// ticketNameMax is how long what a query by ticket names can be at all.
 	ticketNameMax = 128
 )
@@ -40,10 +41,11 @@ func (s *auditSearch) ofTicket(ctx context.Context, to uint64) error {
 	if err := r.mayAsk(); err != nil {
 		return err
 	}
-	tickets, err := r.tickets(view, s.q.Ticket)
+	tickets, cut, err := r.tickets(view, s.q.Ticket, s.b.audit.traceMax)
 	if err != nil {
 		return err
 	}
+	s.page.TicketsCut = cut
 	var parts []part[found]
 	for _, t := range tickets {
 		parts = append(parts, entriesOf(view, t, s.page.Next))
@@ -101,46 +103,48 @@ type seenTicket struct {
 	seen bool
 }
 
-// tickets returns what a name may stand for: a ticket, those that have it as their trace,
-// and that of a message.
-func (r *reach) tickets(view *store.View, name string) ([]seenTicket, error) {
+// tickets returns what a name may stand for: a ticket, that of a message, and those that
+// have it as their trace, by name. Of the last there are no more than so many that are
+// seen; cut says that more were left out, or not looked at.
+func (r *reach) tickets(view *store.View, name string, most int) (list []seenTicket, cut bool, err error) {
 	seen, err := r.sees(view, name)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	list := []seenTicket{{name, seen}}
-	add := func(of string) error {
-		if slices.ContainsFunc(list, func(t seenTicket) bool { return t.id == of }) {
-			return nil
-		}
-		seen, err := r.sees(view, of)
-		if seen {
-			list = append(list, seenTicket{of, true})
-		}
-		return err
-	}
+	list = []seenTicket{{name, seen}}
 	var row store.MessageRow
 	ok, err := view.Message(store.MessageID, name, &row)
-	if err == nil && ok && row.Ticket != ticket.None {
-		err = add(row.Ticket)
-	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var traced []string
+	var more []string
+	if ok && row.Ticket != ticket.None {
+		more = append(more, row.Ticket)
+	}
 	err = view.TicketsOfTrace(name, func(of string) bool {
-		traced = append(traced, of)
-		return len(traced) < auditTraceMax
+		cut = len(more) > ticketScanMax
+		more = append(more, of)
+		return !cut
 	})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	for _, of := range traced {
-		if err := add(of); err != nil {
-			return nil, err
+	scanned := 0
+	for _, of := range more {
+		if slices.ContainsFunc(list, func(t seenTicket) bool { return t.id == of }) {
+			continue
+		}
+		seen, _, err := r.concerned(view, of, "", &scanned)
+		switch {
+		case err != nil:
+			return nil, false, err
+		case scanned > ticketScanMax, seen && len(list) > most:
+			return list, true, nil
+		case seen:
+			list = append(list, seenTicket{of, true})
 		}
 	}
-	return list, nil
+	return list, cut, nil
 }
 
 // sees reports whether somebody sees that there is a ticket, see [Broker.Tickets].

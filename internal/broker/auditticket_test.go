@@ -243,6 +243,38 @@ func TestPagesOfATraceHaveEachEntryOnce(t *testing.T) {
 	}
 }
 
+// TestTraceOfManyTicketsSaysSo: an answer that leaves tickets of a trace out says that, to
+// whoever would see them; the tickets are found by their names all the same.
+func TestTraceOfManyTicketsSaysSo(t *testing.T) {
+	s := newStaff(t, func(*box) {})
+	defer s.close()
+	s.amended(3, 0, 1)
+	found := func(q broker.AuditQuery) (tickets []string, cut bool) {
+		page, err := s.AuditEntries(context.Background(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		slices.Sort(page.Tickets)
+		return slices.Compact(page.Tickets), page.TicketsCut
+	}
+	trace := broker.AuditQuery{As: identity.Named("audit"), Ticket: "trace-1", Limit: 1000}
+	all, cut := found(trace)
+	if len(all) != 3 || cut {
+		t.Fatalf("the trace has %q, cut: %t", all, cut)
+	}
+	s.TicketsOfTraceAtMost(2)
+	if some, cut := found(trace); !slices.Equal(some, all[:2]) || !cut {
+		t.Errorf("of %q there are %q, cut: %t", all, some, cut)
+	}
+	if last, cut := found(broker.AuditQuery{As: identity.Named("audit"), Ticket: all[2]}); !slices.Equal(last, all[2:]) || cut {
+		t.Errorf("of %q there are %q, cut: %t", all[2], last, cut)
+	}
+	s.TicketsOfTraceAtMost(3)
+	if some, cut := found(trace); !slices.Equal(some, all) || cut {
+		t.Errorf("as many as are read at once are %q, cut: %t", some, cut)
+	}
+}
+
 // TestQueriesOfTheTrailAreBounded: at one time; what is too much is refused with a code
 // that says to ask again, and the next may.
 func TestQueriesOfTheTrailAreBounded(t *testing.T) {

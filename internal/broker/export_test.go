@@ -124,6 +124,9 @@ func (b *Broker) OccupyAudit() (done func()) {
 // ScanAtMost sets how many entries one query of the audit trail looks at.
 func (b *Broker) ScanAtMost(n uint64) { b.audit.scanMax = n }
 
+// TicketsOfTraceAtMost bounds the tickets of a trace that a query of the audit trail reads.
+func (b *Broker) TicketsOfTraceAtMost(n int) { b.audit.traceMax = n }
+
 // SpendAudit uses up what readers may have signed for the next hour.
 func (b *Broker) SpendAudit() {
 	b.audit.turn <- struct{}{}

@@ -31,6 +31,9 @@ func (s *Server) auditEntries(w http.ResponseWriter, r *http.Request, q url.Valu
 	next, size := strconv.FormatUint(page.Next, 10), strconv.FormatUint(page.Size, 10)
 	h.Set("Signalbox-Audit-Next", next)
 	h.Set("Signalbox-Audit-Size", size)
+	if page.TicketsCut {
+		h.Set("Signalbox-Audit-Tickets-Cut", "true")
+	}
 	h.Set("Cache-Control", "no-store")
 	var b []byte
 	if strings.HasPrefix(r.Header.Get("Accept"), "application/x-ndjson") {
@@ -49,7 +52,11 @@ func (s *Server) auditEntries(w http.ResponseWriter, r *http.Request, q url.Valu
 		}
 		b = appendFound(b, &page, i)
 	}
-	b = append(b, `],"next":"`+next+`","size":"`+size+"\"}\n"...)
+	b = append(b, ']')
+	if page.TicketsCut {
+		b = append(b, `,"tickets_cut":true`...)
+	}
+	b = append(b, `,"next":"`+next+`","size":"`+size+"\"}\n"...)
 	_, err = w.Write(b)
 	return gone(err)
 }
