@@ -240,10 +240,11 @@ func (p *Projector) handNew(s *subscription, h *eventlog.HandOut, now int64, d *
 	return nil
 }
 
-// taken reports whether nothing may be handed out because somebody has an event. Of
-// what is ready beside it there may be more: dead letters that come again, and notices.
+// taken reports whether nothing may be handed out because somebody has an event: in
+// strict order, and while an endpoint is probed, whatever the planner knew of its circuit.
+// Of what is ready beside it there may be more: dead letters that come again, and notices.
 func (s *subscription) taken() bool {
-	return s.settings().Order == event.OrderStrict && s.Outstanding > s.Ready
+	return (s.settings().Order == event.OrderStrict || s.probing()) && s.Outstanding > s.Ready
 }
 
 // stop ends before a candidate, which is looked at again from there.

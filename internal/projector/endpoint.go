@@ -24,6 +24,10 @@ func (s *subscription) isOf(op *eventlog.Subscription) bool {
 	return op.Sink == "" || op.Sink == s.config.Document.Sink
 }
 
+// probing reports whether the circuit was open, and one attempt has to tell whether to
+// go on.
+func (s *subscription) probing() bool { return s.Webhook && s.Endpoint.Trips > 0 }
+
 // endpointFailed counts a failed attempt to deliver. Hold is for how long the
 // endpoint wants to be left alone.
 func (p *Projector) endpointFailed(s *subscription, now, hold int64) {
