@@ -24,8 +24,9 @@ type Webhook struct {
 	// Wait is for how long nothing may be sent; negative: until it is changed.
 	Wait time.Duration
 	// Proven says that the last attempt succeeded, Probing that the circuit was
-	// open, so that one attempt has to tell whether to go on.
-	Proven, Probing bool
+	// open, so that one attempt has to tell whether to go on, and Probed that this
+	// attempt is under way: until it has ended nothing is handed out.
+	Proven, Probing, Probed bool
 	Failures        int  // since something succeeded last
 	Consented       bool // by the webhook handshake
 	Rate            int  // requests a minute that the endpoint allows; 0: any number
@@ -47,8 +48,8 @@ func (b *Broker) Webhook(number uint32) (w Webhook, ok bool, err error) {
 		w.Wait = -1
 	case now < e.HoldMillis:
 		w.Wait = time.Duration(e.HoldMillis-now) * time.Millisecond
-	case w.Probing && s.Outstanding > s.Ready:
-		w.Wait = -1 // what is out says how it goes on
+	default:
+		w.Probed = w.Probing && s.Outstanding > s.Ready
 	}
 	return w, true, nil
 }

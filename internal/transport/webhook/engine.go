@@ -251,7 +251,7 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	case !ok:
 		ep.nextSend = time.Time{} // it does not come again
 		return
-	case w.Wait < 0:
+	case w.Wait < 0, w.Probed:
 		return
 	case w.Wait > 0:
 		e.b.WebhookAgain(ep.number, w.Wait)
