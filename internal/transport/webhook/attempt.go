@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -48,9 +49,9 @@ const (
 	jitter = 5
 )
 
-// newClients makes the clients without and with TLS.
-func (e *Engine) newClients() (clients [2]*http.Client) {
-	for i := range clients {
+// newTransports makes the transports without and with TLS. They follow no redirect.
+func (e *Engine) newTransports() (transports [2]*http.Transport) {
+	for i := range transports {
 		t := &http.Transport{
 			Proxy:                  nil, // not that of the environment: it would dial what the guard refuses
 			DialContext:            e.opt.Guard.Dialer(i == 1),
@@ -66,16 +67,50 @@ func (e *Engine) newClients() (clients [2]*http.Client) {
 		if e.opt.Transport != nil {
 			e.opt.Transport(t)
 		}
-		clients[i] = &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+		transports[i] = t
 	}
-	return clients
+	return transports
 }
 
-func (e *Engine) client(target *url.URL) *http.Client {
+func (e *Engine) transport(target *url.URL) *http.Transport {
 	if target.Scheme == "https" {
-		return e.clients[1]
+		return e.transports[1]
 	}
-	return e.clients[0]
+	return e.transports[0]
+}
+
+// consignment is what was handed out at one time, and what its requests have in common.
+type consignment struct {
+	lot      lot
+	w        *broker.Webhook
+	request  *http.Request // without a body; nil: it cannot be made
+	keys     []signature.Key
+	messages []message
+	deadline time.Time // by which its attempts end
+}
+
+func (e *Engine) consign(ctx context.Context, lot lot, w *broker.Webhook, target *url.URL, messages []message) *consignment {
+	c := &consignment{lot: lot, w: w, keys: e.keys(w), messages: messages, deadline: time.Now().Add(e.timeout(&w.Document))}
+	if r, err := e.request(ctx, w, target, http.MethodPost); err == nil {
+		c.request = r
+	}
+	return c
+}
+
+// sign returns the request of a message, signed at this moment.
+func (c *consignment) sign(ctx context.Context, m *message) *http.Request {
+	r := c.request.WithContext(ctx)
+	r.Header = maps.Clone(c.request.Header)
+	maps.Copy(r.Header, m.header)
+	at := time.Now()
+	r.Header.Set(signature.HeaderID, m.id)
+	r.Header.Set(signature.HeaderTimestamp, strconv.FormatInt(at.Unix(), 10))
+	r.Header.Set(signature.HeaderSignature, signature.Sign(c.keys, m.id, at, m.body))
+	body := m.body
+	r.ContentLength = int64(len(body))
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody() // which cannot fail
+	return r
 }
 
 // message is what one request carries.
@@ -171,13 +206,13 @@ type outcome struct {
 func (o *outcome) halts() bool { return o.hold > 0 || o.disable != "" }
 
 // send makes one attempt, as soon as its host has a token of sending for it, if the
-// endpoint may still get something then. It ends by the timeout, whatever the endpoint
+// endpoint may still get something then. It ends by the deadline, whatever the endpoint
 // does.
-func (e *Engine) send(ctx context.Context, ep *endpoint, sending chan struct{}, w *broker.Webhook, target *url.URL, m message) (o outcome) {
-	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
+func (e *Engine) send(ctx context.Context, ep *endpoint, c *consignment, m *message) (o outcome) {
+	ctx, cancel := context.WithDeadline(ctx, c.deadline)
 	defer cancel()
 	select {
-	case sending <- struct{}{}:
+	case c.lot.sending <- struct{}{}:
 	case <-ctx.Done():
 		return outcome{class: metrics.WebhookFailed, unsent: true}
 	}
@@ -187,27 +222,19 @@ func (e *Engine) send(ctx context.Context, ep *endpoint, sending chan struct{}, 
 		if o.halts() {
 			e.halt(ep)
 		}
-		<-sending
+		<-c.lot.sending
 	}()
-	if e.sinkOf(ep) != w.Document.Sink {
+	if e.sinkOf(ep) != c.w.Document.Sink || ctx.Err() != nil {
 		return outcome{class: metrics.WebhookFailed, unsent: true}
+	}
+	if c.request == nil {
+		return outcome{class: metrics.WebhookFailed, reason: "the request cannot be made"}
 	}
 	var written atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteRequest: func(i httptrace.WroteRequestInfo) { written.Store(i.Err == nil) }})
-	req, err := e.request(traced, w, target, http.MethodPost, m.body)
+	answer, err := e.transport(c.request.URL).RoundTrip(c.sign(traced, m))
 	if err != nil {
-		return outcome{class: metrics.WebhookFailed, reason: "the request cannot be made"}
-	}
-	for name, values := range m.header {
-		req.Header[name] = values
-	}
-	at := time.Now()
-	req.Header.Set(signature.HeaderID, m.id)
-	req.Header.Set(signature.HeaderTimestamp, fmt.Sprint(at.Unix()))
-	req.Header.Set(signature.HeaderSignature, signature.Sign(e.keys(w), m.id, at, m.body))
-	answer, err := e.client(target).Do(req)
-	if err != nil {
-		return e.failure(err, written.Load(), w.Document.ID)
+		return e.failure(err, written.Load(), c.w.Document.ID)
 	}
 	e.finish(answer, cancel)
 	return classify(answer, time.Now())
@@ -220,8 +247,8 @@ func (e *Engine) timeout(d *event.Subscription) time.Duration {
 }
 
 // request makes a request with what every one to an endpoint has.
-func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL, method string, body []byte) (*http.Request, error) {
-	req, err := http.NewRequestWithContext(ctx, method, target.String(), bytes.NewReader(body))
+func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL, method string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -240,7 +267,6 @@ func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL
 	if w.Document.Config.Handshake {
 		req.Header.Set("Webhook-Request-Origin", e.opt.Origin)
 	}
-
 	return req, nil
 }
 

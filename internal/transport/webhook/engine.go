@@ -21,6 +21,7 @@ import (
 	"net/http"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"signalbox/event"
@@ -88,14 +89,14 @@ const (
 
 // Engine sends. It is started once.
 type Engine struct {
-	opt     Options
-	b       *broker.Broker
-	log     *slog.Logger
-	metrics *metrics.Webhooks
-	clients [2]*http.Client // without and with TLS
-	slots   slots
-	taking  chan struct{} // a token for each hand-out that is being planned
-	running sync.WaitGroup
+	opt        Options
+	b          *broker.Broker
+	log        *slog.Logger
+	metrics    *metrics.Webhooks
+	transports [2]*http.Transport // without and with TLS
+	slots      slots
+	taking     chan struct{} // a token for each hand-out that is being planned
+	running    sync.WaitGroup
 
 	mu        sync.Mutex
 	endpoints map[uint32]*endpoint // that are in use just now; guarded by mu
@@ -151,7 +152,7 @@ func New(o Options) (*Engine, error) {
 		opt: o, b: o.Broker, log: o.Logger, metrics: &o.Broker.Metrics().Webhooks, taking: make(chan struct{}, takers),
 		slots: newSlots(load{o.Attempts, o.Bytes}, o.HostAttempts, &o.Broker.Metrics().Webhooks), endpoints: map[uint32]*endpoint{},
 	}
-	e.clients = e.newClients()
+	e.transports = e.newTransports()
 	return e, nil
 }
 
@@ -177,8 +178,8 @@ func (e *Engine) run(ctx context.Context) {
 	defer func() {
 		e.running.Wait()
 		cancel()
-		for _, c := range e.clients {
-			c.CloseIdleConnections()
+		for _, t := range e.transports {
+			t.CloseIdleConnections()
 		}
 	}()
 	for {
@@ -281,7 +282,8 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 		return
 	}
 	if !consents {
-		e.launch(ctx, ep, func(ctx context.Context) {
+		e.starts(ep, 1)
+		e.running.Go(func() {
 			e.handshake(ctx, &w, target)
 			e.slots.give(lot, 1, 0, e.wake)
 			e.done(ep, 1, 0)
@@ -367,20 +369,31 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
 	e.setSink(ep, w.Document.Sink)
-	for _, m := range messages {
-		e.launch(ctx, ep, func(ctx context.Context) { e.deliver(ctx, ep, lot, w, target, m) })
-	}
+	e.sendAll(ctx, ep, e.consign(ctx, lot, w, target, messages))
 	if next >= 0 {
 		e.b.WebhookAgain(ep.number, next)
 	}
 }
 
-// launch runs an attempt, which ends with a call of done or settle.
-func (e *Engine) launch(ctx context.Context, ep *endpoint, attempt func(context.Context)) {
+// starts counts attempts, each of which ends with a call of done or settle.
+func (e *Engine) starts(ep *endpoint, attempts int) {
 	e.mu.Lock()
-	ep.out++
-	e.mu.Unlock()
-	e.running.Go(func() { attempt(ctx) })
+	defer e.mu.Unlock()
+	ep.out += attempts
+}
+
+// sendAll makes attempts, as many at a time as may be under way to a host. Whoever has
+// made one makes the next one that nobody has begun.
+func (e *Engine) sendAll(ctx context.Context, ep *endpoint, c *consignment) {
+	e.starts(ep, len(c.messages))
+	var begun atomic.Int64
+	for range min(len(c.messages), e.opt.HostAttempts) {
+		e.running.Go(func() {
+			for i := begun.Add(1); i <= int64(len(c.messages)); i = begun.Add(1) {
+				e.deliver(ctx, ep, c, &c.messages[i-1])
+			}
+		})
+	}
 }
 
 // done ends attempts, of which so many have halted the endpoint.
@@ -400,12 +413,13 @@ func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 
 // deliver makes one attempt, and has what became of it stored. It gives its slot of
 // the lot back as soon as there is an answer.
-func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.Webhook, target *url.URL, m message) {
-	o := e.send(ctx, ep, lot.sending, w, target, m)
-	if o.class == metrics.WebhookDelivered && o.took <= e.timeout(&w.Document)/quickPart {
-		e.slots.quick(lot, len(m.body), e.wake)
+func (e *Engine) deliver(ctx context.Context, ep *endpoint, c *consignment, m *message) {
+	o, d, bytes := e.send(ctx, ep, c, m), &c.w.Document, len(m.body)
+	m.body = nil // others of the consignment are under way for longer
+	if o.class == metrics.WebhookDelivered && o.took <= e.timeout(d)/quickPart {
+		e.slots.quick(c.lot, bytes, e.wake)
 	} else {
-		e.slots.give(lot, 1, len(m.body), e.wake)
+		e.slots.give(c.lot, 1, bytes, e.wake)
 	}
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
 		e.done(ep, 1, 0) // the broker stops: it is sent again after its deadline
@@ -416,7 +430,7 @@ func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 		e.metrics.Attempted(o.class, o.took)
 	}
 	if o.disable != "" {
-		e.disable(ctx, &w.Document, o.disable)
+		e.disable(ctx, d, o.disable)
 	}
 	verdicts := make([]broker.WebhookVerdict, len(m.events))
 	for i, h := range m.events {
@@ -427,7 +441,7 @@ func (e *Engine) deliver(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 			v.Delay = max(e.delay(h.Attempt), o.hold)
 		}
 	}
-	e.settle(ctx, ep, w.Document.ID, settled{w.Document.Sink, verdicts, o.halts()})
+	e.settle(ctx, ep, d.ID, settled{d.Sink, verdicts, o.halts()})
 }
 
 // settle has what became of an attempt stored: by whoever stores outcomes of the

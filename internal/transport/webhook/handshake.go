@@ -39,7 +39,7 @@ func (e *Engine) handshake(ctx context.Context, w *broker.Webhook, target *url.U
 func (e *Engine) ask(ctx context.Context, w *broker.Webhook, target *url.URL) (consented bool, rate int, reason string, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
 	defer cancel()
-	req, err := e.request(ctx, w, target, http.MethodOptions, nil)
+	req, err := e.request(ctx, w, target, http.MethodOptions)
 	if err != nil {
 		return false, 0, "the request cannot be made", false
 	}
@@ -47,7 +47,7 @@ func (e *Engine) ask(ctx context.Context, w *broker.Webhook, target *url.URL) (c
 	if e.opt.PublicURL != "" {
 		req.Header.Set("Webhook-Request-Callback", strings.TrimSuffix(e.opt.PublicURL, "/")+"/v1/webhook-consents/"+e.b.ConsentToken(w.Document.ID, w.Document.Sink))
 	}
-	answer, err := e.client(target).Do(req)
+	answer, err := e.transport(target).RoundTrip(req)
 	if err != nil {
 		o := e.failure(err, false, w.Document.ID)
 		return false, 0, o.reason, o.disable != ""
