@@ -206,6 +206,7 @@ func (b *Broker) Subscription(id string) (SubscriptionInfo, error) {
 	if err != nil {
 		return SubscriptionInfo{}, err
 	}
+	info.Status.holdBack()
 	lag, err := b.dispatch.Lag(config.Document.Config.Patterns(), state.Cursor)
 	if err != nil {
 		return SubscriptionInfo{}, err
@@ -215,6 +216,18 @@ func (b *Broker) Subscription(id string) (SubscriptionInfo, error) {
 		info.Status.LagTime = time.Duration(max(0, b.clock.Millis()-lag.Oldest)) * time.Millisecond
 	}
 	return info, nil
+}
+
+// holdBack has the next attempt be when there is one: not while the subscription is
+// paused or disabled, nor before its endpoint may be sent something.
+func (s *SubscriptionStatus) holdBack() {
+	switch {
+	case s.NextAttempt.IsZero():
+	case s.Paused || s.Disabled:
+		s.NextAttempt = time.Time{}
+	case s.Endpoint != nil && s.Endpoint.HeldUntil.After(s.NextAttempt):
+		s.NextAttempt = s.Endpoint.HeldUntil
+	}
 }
 
 func unknownSubscription(id string) error {

@@ -86,7 +86,7 @@ func appendSubscription(dst []byte, r *http.Request, info *broker.SubscriptionIn
 		status.State = "paused"
 	}
 	if !listed {
-		seconds := s.LagTime.Seconds()
+		seconds := float64(s.LagTime.Milliseconds()) / 1000 // Seconds has digits of its own
 		status.LagEvents, status.LagSeconds = &s.LagEvents, &seconds
 	}
 	dst = d.AppendJSON(dst, false)

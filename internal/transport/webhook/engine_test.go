@@ -282,7 +282,10 @@ func TestGoneDisables(t *testing.T) {
 	id := r.subscribe(s.URL, `,"order":"strict"`)
 	r.publish("a", "1", "")
 	r.publish("a", "2", "")
-	r.until("it is disabled", func() bool { return r.status(id).Disabled })
+	r.until("it is disabled", func() bool { st := r.status(id); return st.Disabled && st.Ready == 1 })
+	if st := r.status(id); !st.NextAttempt.IsZero() {
+		t.Errorf("the next attempt is at %s, of %d events", st.NextAttempt, st.Ready)
+	}
 	time.Sleep(50 * time.Millisecond) // in which a further attempt would come
 	if n := len(s.pushes()); n != 1 {
 		t.Errorf("%d attempts at an endpoint that is gone", n)
@@ -325,6 +328,25 @@ func TestRetryAfterIsObeyed(t *testing.T) {
 			r.publish("a", "2", "y")
 			r.until("all are acknowledged", func() bool { return r.status(id).Acked == 2 })
 		})
+	}
+}
+
+// TestNextAttemptWaitsForTheEndpoint: the status names no time before which nothing is
+// sent to the endpoint, whatever else comes back from it earlier.
+func TestNextAttemptWaitsForTheEndpoint(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
+		if n == 1 {
+			w.Header().Set("Retry-After", "3600")
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	r.publish("a", "1", "x")
+	r.publish("a", "2", "y")
+	id := r.subscribe(s.URL, "")
+	r.until("both wait", func() bool { return r.status(id).Ready == 2 })
+	if st := r.status(id); st.NextAttempt.IsZero() || st.NextAttempt.Before(st.Endpoint.HeldUntil) {
+		t.Errorf("the next attempt is at %s, and nothing is sent before %s", st.NextAttempt, st.Endpoint.HeldUntil)
 	}
 }
 
