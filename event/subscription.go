@@ -207,8 +207,9 @@ func (s *Subscription) checkOwn() error {
 	// What the broker answered may be sent back.
 	case s.Sink != "" && !strings.Contains(s.Sink, "/v1/subscriptions"):
 		return subscriptionFault("sink", "is the subscription's own URL with the protocol SIGNALBOX: leave it out")
-	case len(s.Config.Secrets) > 0 || s.Config.Handshake:
-		return subscriptionFault("config", "has members that only webhooks have")
+	}
+	if name := s.Config.WebhookConfig.given(); name != "" {
+		return subscriptionFault("config."+name, "is for webhooks only, whose protocol is HTTP")
 	}
 	return nil
 }

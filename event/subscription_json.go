@@ -15,7 +15,8 @@ import (
 // that is unknown or comes twice is refused, because a filter that was
 // misspelt would deliver everything. The standard's own documents spell some
 // names in two ways (sinkcredential and sinkCredential, filter and filters), so
-// its names are read in any case, and a single filter as a list of one.
+// its names are read in any case, and a single filter as a list of one. Clients
+// that write all members have null for those that they leave out.
 func ParseSubscription(b []byte) (Subscription, error) {
 	s := Subscription{Config: DefaultSubscriptionConfig()}
 	s.Config.MaxAttempts = 0 // whose default depends on the kind
@@ -79,8 +80,21 @@ func cmpOr(a, b string) string {
 	return a
 }
 
+// members are those of a document, and configMembers those of its config of which null
+// is the same as nothing; of the others it means never.
+var (
+	members       = []string{"id", "status", "source", "types", "sink", "protocol", "filter", "filters", "sinkcredential", "protocolsettings", "config"}
+	configMembers = []string{
+		"kind", "topics", "view", "start", "order", "select", "max_attempts", "quarantine_after", "max_redrives", "max_outstanding", "max_parked",
+		"visibility", "content_mode", "signature", "secrets", "handshake",
+	}
+)
+
 // set takes one member of the document.
 func (s *Subscription) set(name string, v jsontext.Value) error {
+	if v.Kind() == jsontext.KindNull && slices.Contains(members, name) {
+		return nil
+	}
 	ok := true
 	switch name {
 	case "id": // the standard: MUST be ignored
@@ -137,7 +151,7 @@ func (s *Subscription) setCredential(v jsontext.Value) (err error) {
 	if err != nil {
 		return err
 	}
-	token := []string{"accesstoken", "accesstokenexpiresutc", "accesstokentype"}
+	token := []string{"accesstoken", "accesstokenexpiresutc"} // the type is bearer by default in OpenAPI
 	needed := map[string][]string{
 		"PLAIN": {"identifier", "secret"}, "ACCESSTOKEN": token, "REFRESHTOKEN": append(token, "refreshtoken", "refreshtokenendpoint"),
 	}[given["credentialtype"]]
@@ -180,6 +194,9 @@ func compacted(v jsontext.Value) []byte {
 // set takes one member of the config. The standard's type for its values is
 // string, so numbers and lists may come as strings, too.
 func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
+	if v.Kind() == jsontext.KindNull && slices.Contains(configMembers, name) {
+		return nil
+	}
 	var ok bool
 	switch name {
 	case "kind":
@@ -187,9 +204,6 @@ func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
 	case "topics":
 		c.Topics, ok = jsonList(v)
 	case "view":
-		if v.Kind() == jsontext.KindNull {
-			return nil
-		}
 		c.View, ok = jsonString(v)
 		ok = ok && c.View != ""
 	case "start":
@@ -197,9 +211,6 @@ func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
 	case "order":
 		c.Order, ok = jsonString(v)
 	case "select":
-		if v.Kind() == jsontext.KindNull {
-			return nil
-		}
 		c.Select, ok = jsonList(v)
 	case "max_attempts":
 		c.MaxAttempts, ok = jsonInt(v)

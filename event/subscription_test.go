@@ -23,9 +23,14 @@ func TestSubscriptionDocuments(t *testing.T) {
 			func(s *event.Subscription) bool { return string(s.Filters) == `[{"exact":{"type":"t"}}]` }},
 		"config as strings": {`{"protocol":"SIGNALBOX","config":{"topics":"a,b.>","max_attempts":"7"}}`,
 			func(s *event.Subscription) bool { return len(s.Config.Topics) == 2 && s.Config.MaxAttempts == 7 }},
-		"nulls": {`{"protocol":"SIGNALBOX","config":{"view":null,"expires_after":null,"select":null}}`,
-			func(s *event.Subscription) bool { return s.Config.ExpiresAfter == 0 }},
-		"own sink": {`{"protocol":"SIGNALBOX","sink":"http://localhost/v1/subscriptions/x"}`, func(*event.Subscription) bool { return true }},
+		"nulls": {`{"protocol":"SIGNALBOX","id":null,"source":null,"types":null,"filters":null,"sink":null,"sinkCredential":null,"protocolsettings":null,` +
+			`"config":{"kind":null,"topics":null,"view":null,"start":null,"order":null,"select":null,"max_attempts":null,"max_parked":null,"visibility":null,"content_mode":null,"expires_after":null,"dead_letter_retention":null}}`,
+			func(s *event.Subscription) bool {
+				c := &s.Config
+				return c.ExpiresAfter == 0 && c.DeadLetterRetention == 0 && c.Kind == "pull" && c.Topics[0] == ">" && c.Start == "now" && c.MaxAttempts == 5 && c.MaxParked == event.MaxParked
+			}},
+		"no config": {`{"protocol":"SIGNALBOX","config":null}`, func(s *event.Subscription) bool { return s.Config.Kind == "pull" }},
+		"own sink":  {`{"protocol":"SIGNALBOX","sink":"http://localhost/v1/subscriptions/x"}`, func(*event.Subscription) bool { return true }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := event.ParseSubscription([]byte(c.document))
@@ -48,6 +53,9 @@ func TestRefusedSubscriptions(t *testing.T) {
 		"text behind":               {`{"protocol":"SIGNALBOX"} x`, ""},
 		"no JSON":                   {`{"protocol":}`, ""},
 		"unknown member":            {ours + `"filterz":[]}`, "filterz"},
+		"unknown member of null":    {ours + `"filterz":null}`, "filterz"},
+		"unknown config of null":    {ours + `"config":{"topicz":null}}`, "config.topicz"},
+		"protocol is not null":      {`{"protocol":null}`, "protocol"},
 		"a member twice":            {ours + `"source":"/a","source":"/b"}`, "source"},
 		"a member in two spellings": {ours + `"sink":"/v1/subscriptions","SINK":"/v1/subscriptions"}`, "SINK"},
 		"protocol is required":      {`{}`, "protocol"},

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -52,6 +53,24 @@ type WebhookConfig struct {
 
 func defaultWebhookConfig() WebhookConfig {
 	return WebhookConfig{ContentMode: ContentStructured, Signature: SignatureEd25519, DisableAfter: 5 * Day}
+}
+
+// given is the first member that is not as it is by default.
+func (c *WebhookConfig) given() string {
+	d := defaultWebhookConfig()
+	switch {
+	case c.ContentMode != d.ContentMode:
+		return "content_mode"
+	case c.Signature != d.Signature:
+		return "signature"
+	case len(c.Secrets) > 0:
+		return "secrets"
+	case c.Handshake:
+		return "handshake"
+	case c.DisableAfter != d.DisableAfter:
+		return "disable_after"
+	}
+	return ""
 }
 
 // checkWebhook checks what only subscriptions by HTTP have.
@@ -178,17 +197,44 @@ func appendDuration(dst []byte, name string, d Duration) []byte {
 	return appendString(dst, d.String())
 }
 
-// Authorization returns what a delivery says in that header: Basic with a name
-// and a password, or Bearer with a token; "" for nothing.
-func (s *Subscription) Authorization() (scheme, credentials string) {
+// credential returns a member of the credential, "" if it is not there.
+func (s *Subscription) credential(name string) string {
+	text, _ := LookupJSON(s.SinkCredential, name)
+	return text
+}
+
+// Authorization returns what a delivery says in that header at a time: Basic with a
+// name and a password, or Bearer with a token that has not expired; "" for nothing.
+func (s *Subscription) Authorization(now time.Time) (scheme, credentials string) {
 	if len(bytes.TrimSpace(s.SinkCredential)) == 0 {
 		return "", ""
 	}
-	get := func(name string) string { text, _ := LookupJSON(s.SinkCredential, name); return text }
-	if get("credentialtype") == "PLAIN" {
-		return "Basic", get("identifier") + ":" + get("secret")
+	if s.credential("credentialtype") == "PLAIN" {
+		return "Basic", s.credential("identifier") + ":" + s.credential("secret")
 	}
-	return "Bearer", get("accesstoken")
+	if end, err := time.Parse(time.RFC3339, s.credential("accesstokenexpiresutc")); err == nil && !now.Before(end) {
+		return "", ""
+	}
+	return "Bearer", s.credential("accesstoken")
+}
+
+// CheckCredential reports a credential that is of no use: a token that has expired, or
+// is sent in another way than as Bearer (Subscriptions API 3.2.3). What is stored may be one.
+func (s *Subscription) CheckCredential(now time.Time) error {
+	if s.credential("accesstoken") == "" {
+		return nil
+	}
+	if kind := s.credential("accesstokentype"); kind != "" && !strings.EqualFold(kind, "bearer") {
+		return subscriptionFault("sinkcredential.accesstokentype", "is not bearer, the one type that is sent (RFC 6750)")
+	}
+	end, err := time.Parse(time.RFC3339, s.credential("accesstokenexpiresutc"))
+	if err != nil {
+		return subscriptionFault("sinkcredential.accesstokenexpiresutc", "is not a time, such as 2030-01-31T12:00:00Z")
+	}
+	if !now.Before(end) {
+		return subscriptionFault("sinkcredential.accesstokenexpiresutc", "is over: the token has expired, so send one that has not")
+	}
+	return nil
 }
 
 // Incomplete reports which member lacks the secrets that it needs: they are

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 
 	"signalbox/event"
 )
@@ -34,7 +35,7 @@ func TestStockDocumentIsAccepted(t *testing.T) {
 	if err != nil || h.Get("X-Tenant") != "one" || len(h) != 1 {
 		t.Errorf("headers %v, %v", h, err)
 	}
-	if scheme, credentials := s.Authorization(); scheme != "Bearer" || credentials != "hush" {
+	if scheme, credentials := s.Authorization(time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)); scheme != "Bearer" || credentials != "hush" {
 		t.Errorf("%s %s", scheme, credentials)
 	}
 	var again event.Subscription
@@ -77,9 +78,42 @@ func TestCredentialStaysWithItsServer(t *testing.T) {
 	} {
 		s := document(sink, "")
 		s.KeepSecrets(&before)
-		if _, credentials := s.Authorization(); (credentials == "me:hush") != keeps || (s.Incomplete() == "") != keeps {
+		if _, credentials := s.Authorization(time.Now()); (credentials == "me:hush") != keeps || (s.Incomplete() == "") != keeps {
 			t.Errorf("%s is sent %q, lacks %q", sink, credentials, s.Incomplete())
 		}
+	}
+}
+
+// TestAccessTokens: one is Bearer by default, and is sent until it expires. One that is
+// of no use is refused where it is given, and not where it is stored.
+func TestAccessTokens(t *testing.T) {
+	now := time.Date(2029, 1, 1, 0, 0, 0, 0, time.UTC)
+	for member, field := range map[string]string{
+		`"accesstokenexpiresutc":"2030-01-01T00:00:00Z"`:                            "",
+		`"accesstokenexpiresutc":"2030-01-01T00:00:00Z","accesstokentype":"Bearer"`: "",
+		`"accesstokenexpiresutc":"2030-01-01T00:00:00Z","accesstokentype":"mac"`:    "sinkcredential.accesstokentype",
+		`"accesstokenexpiresutc":"2029-01-01T00:00:00Z"`:                            "sinkcredential.accesstokenexpiresutc",
+		`"accesstokenexpiresutc":"2029-01-01T02:00:00+02:00"`:                       "sinkcredential.accesstokenexpiresutc",
+		`"accesstokenexpiresutc":"tomorrow"`:                                        "sinkcredential.accesstokenexpiresutc",
+	} {
+		s, err := event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"https://a.example/","sinkcredential":{"credentialtype":"ACCESSTOKEN","accesstoken":"hush",` + member + `}}`))
+		if err != nil {
+			t.Fatalf("%s: %v", member, err)
+		}
+		err = s.CheckCredential(now)
+		if (err == nil) != (field == "") || err != nil && event.AsError(err).Field != field {
+			t.Errorf("%s: %v", member, err)
+		}
+		if err != nil {
+			checkRefusal(t, err)
+		}
+	}
+	s, err := event.ParseSubscription([]byte(knative))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scheme, token := s.Authorization(now.AddDate(2, 0, 0)); scheme != "" || token != "" {
+		t.Errorf("%s %s is sent after it has expired", scheme, token)
 	}
 }
 
@@ -93,13 +127,17 @@ func TestRefusedWebhooks(t *testing.T) {
 		"config.disable_after":          `{"protocol":"HTTP","sink":"https://a.example/","config":{"disable_after":"1s"}}`,
 		"config.max_attempts":           `{"protocol":"HTTP","sink":"https://a.example/","config":{"max_attempts":0}}`,
 		"config.handshake":              `{"protocol":"HTTP","sink":"https://a.example/","config":{"handshake":"perhaps"}}`,
-		"config":                        `{"protocol":"SIGNALBOX","config":{"handshake":true}}`,
+		"config.signature ":             `{"protocol":"SIGNALBOX","config":{"signature":"v1"}}`,
+		"config.content_mode ":          `{"protocol":"SIGNALBOX","config":{"content_mode":"binary"}}`,
+		"config.handshake ":             `{"protocol":"SIGNALBOX","config":{"handshake":true}}`,
+		"config.secrets ":               `{"protocol":"SIGNALBOX","config":{"secrets":["x"]}}`,
+		"config.disable_after ":         `{"protocol":"SIGNALBOX","config":{"kind":"stream","disable_after":null}}`,
 		"protocolsettings.method":       `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"method":"PUT"}}`,
 		"protocolsettings.qos":          `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"qos":1}}`,
 		"sinkcredential.credentialtype": `{"protocol":"HTTP","sink":"https://a.example/","sinkcredential":{"credentialtype":"REFRESHTOKEN","accesstoken":"a","accesstokenexpiresutc":"a","accesstokentype":"a","refreshtoken":"a","refreshtokenendpoint":"a"}}`,
 		"config.secrets":                `{"protocol":"HTTP","sink":"https://a.example/","config":{"secrets":["whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="]}}`,
 	} {
-		if _, err := event.ParseSubscription([]byte(document)); err == nil || event.AsError(err).Field != field {
+		if _, err := event.ParseSubscription([]byte(document)); err == nil || event.AsError(err).Field != strings.TrimSpace(field) {
 			t.Errorf("%s: %v, field %q", document, err, event.AsError(err).Field)
 		}
 	}

@@ -330,6 +330,9 @@ func (b *Broker) checkSubscription(d *event.Subscription) error {
 	if _, err := b.selected(d); err != nil || d.Config.Kind != event.KindWebhook {
 		return err
 	}
+	if err := d.CheckCredential(time.UnixMilli(b.clock.Millis())); err != nil {
+		return err
+	}
 	if b.options.CheckSink == nil {
 		return event.Errorf(event.CodeSinkRefused, "This broker sends no webhooks.").With("sink")
 	}

@@ -258,7 +258,7 @@ func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL
 	}
 	req.Header = headers
 	req.Header.Set("User-Agent", "signalbox")
-	switch scheme, credentials := w.Document.Authorization(); scheme {
+	switch scheme, credentials := w.Document.Authorization(time.Now()); scheme {
 	case "Basic":
 		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(credentials)))
 	case "Bearer":
