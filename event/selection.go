@@ -24,7 +24,8 @@ type branch struct {
 }
 
 // ParseSelection reads names of attributes, "data", and paths into JSON data such
-// as "data.order.id". An empty list selects everything.
+// as "data.order.id", in which a name may stand between quotation marks as in
+// filters. An empty list selects everything.
 func ParseSelection(names []string) (Selection, error) {
 	if len(names) == 0 {
 		return Selection{}, nil
@@ -42,13 +43,14 @@ func ParseSelection(names []string) (Selection, error) {
 		case name == nameData:
 			s.whole = true
 		case isPath:
-			if err := CheckPath(path); err != nil || strings.Contains(path, "[") {
+			steps := selectionSteps(path)
+			if steps == nil {
 				return Selection{}, selectionFault(name)
 			}
 			if s.data == nil {
 				s.data = &branch{names: map[string]*branch{}}
 			}
-			s.data.add(path)
+			s.data.add(steps)
 		case nameFault([]byte(name)) != "":
 			return Selection{}, selectionFault(name)
 		default:
@@ -62,11 +64,43 @@ func ParseSelection(names []string) (Selection, error) {
 }
 
 func selectionFault(name string) *Error {
-	return Errorf(CodeSubscriptionInvalid, "%q is neither an attribute, nor data, nor a path such as data.order.id.", clip(name)).With("select")
+	return Errorf(CodeSubscriptionInvalid, "%q is neither an attribute, nor data, nor a path of names such as data.order.id; elements of arrays are not selected one by one.", clip(name)).With("select")
 }
 
-func (b *branch) add(path string) {
-	name, rest, more := strings.Cut(path, ".")
+// selectionSteps takes a path apart. It is nil if there is a fault.
+func selectionSteps(path string) (steps []string) {
+	if len(path) > MaxPathBytes {
+		return nil
+	}
+	for more := true; more; {
+		var name string
+		if name, path, more = cutQuoted(path); name == "" {
+			if name, path, more = strings.Cut(path, "."); CheckPath(name) != nil || strings.Contains(name, "[") {
+				return nil
+			}
+		}
+		if steps = append(steps, name); len(steps) > MaxPathDepth || textFault([]byte(name)) != "" {
+			return nil
+		}
+	}
+	return steps
+}
+
+// cutQuoted cuts off a name between quotation marks, behind which the path ends or goes
+// on. What is anything else is left as it is, and name is empty.
+func cutQuoted(path string) (name, rest string, more bool) {
+	if path == "" || path[0] != '\'' && path[0] != '"' {
+		return "", path, false
+	}
+	name, rest, closed := strings.Cut(path[1:], path[:1])
+	if rest, more = strings.CutPrefix(rest, "."); !closed || !more && rest != "" {
+		return "", path, false
+	}
+	return name, rest, more
+}
+
+func (b *branch) add(steps []string) {
+	name, more := steps[0], len(steps) > 1
 	next, known := b.names[name]
 	switch {
 	case !more:
@@ -78,7 +112,7 @@ func (b *branch) add(path string) {
 	case next.names == nil:
 		return
 	}
-	next.add(rest)
+	next.add(steps[1:])
 }
 
 // All reports whether everything is selected.

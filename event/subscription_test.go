@@ -128,18 +128,26 @@ func TestLetterAttributesAreReserved(t *testing.T) {
 }
 
 func TestSelection(t *testing.T) {
-	const delivered = `{"position":"7","topic":"a","hlc":"1.00000","specversion":"1.0","id":"1","source":"/s","type":"t","subject":"k","x":1,"datacontenttype":"application/json","data":{"a":{"b":1,"c":2},"d":[{"e":1}],"f":null}}`
+	const delivered = `{"position":"7","topic":"a","hlc":"1.00000","specversion":"1.0","id":"1","source":"/s","type":"t","subject":"k","x":1,"datacontenttype":"application/json","data":{"a":{"b":1,"c":2},"d":[{"e":1}],"f":null,"a-b":3,"h.i":{"j[0]":4,"k":5},"'l":6,"'m'n":7}}`
 	const head = `{"position":"7","topic":"a","hlc":"1.00000","specversion":"1.0","id":"1","source":"/s","type":"t"`
 	const typ = `,"datacontenttype":"application/json","data":`
 	for list, want := range map[string]string{
 		"subject":           head + `,"subject":"k"}`,
-		"data":              head + typ + `{"a":{"b":1,"c":2},"d":[{"e":1}],"f":null}}`,
+		"data":              head + typ + `{"a":{"b":1,"c":2},"d":[{"e":1}],"f":null,"a-b":3,"h.i":{"j[0]":4,"k":5},"'l":6,"'m'n":7}}`,
 		"data.a.b":          head + typ + `{"a":{"b":1}}}`,
 		"data.a.b,data.a":   head + typ + `{"a":{"b":1,"c":2}}}`,
 		"data.a,data.a.b":   head + typ + `{"a":{"b":1,"c":2}}}`,
 		"data.f,x,data.d":   head + `,"x":1` + typ + `{"d":[{"e":1}],"f":null}}`,
 		"data.none":         head + typ + `{}}`,
 		"data.d.e,data.f.g": head + typ + `{}}`,
+		// Quoted as in filters, and also where a name has a dot in it.
+		"data.'a-b'":          head + typ + `{"a-b":3}}`,
+		`data."a-b".c`:        head + typ + `{}}`,
+		`data.'h.i'`:          head + typ + `{"h.i":{"j[0]":4,"k":5}}}`,
+		`data."h.i".'j[0]'`:   head + typ + `{"h.i":{"j[0]":4}}}`,
+		`data.'a'."b",data.f`: head + typ + `{"a":{"b":1},"f":null}}`,
+		`data.'l`:             head + typ + `{"'l":6}}`, // these are parts of the name
+		`data.'m'n`:           head + typ + `{"'m'n":7}}`,
 	} {
 		s, err := event.ParseSelection(strings.Split(list, ","))
 		if err != nil {
@@ -149,12 +157,12 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s selects\n%s, not\n%s", list, got, want)
 		}
 	}
-	for _, list := range []string{"A", "data.", "data..a", "data.a[0]", ""} {
+	for _, list := range []string{"A", "data.", "data..a", "data.a[0]", `data.'a'.`, `data.'a'..b`, "data.a" + strings.Repeat(".a", event.MaxPathDepth), ""} {
 		if _, err := event.ParseSelection([]string{list}); err == nil {
 			t.Errorf("%q is a selection", list)
 		}
 	}
-	text := strings.Replace(delivered, `{"a":{"b":1,"c":2},"d":[{"e":1}],"f":null}`, `"text"`, 1)
+	text := delivered[:strings.Index(delivered, `{"a"`)] + `"text"}`
 	s, _ := event.ParseSelection([]string{"data.a"})
 	if got := string(s.AppendSelected(nil, []byte(text))); strings.Contains(got, `"data"`) {
 		t.Errorf("a path selects of a text: %s", got)

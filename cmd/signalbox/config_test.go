@@ -155,6 +155,7 @@ func TestConfigFileIsStrict(t *testing.T) {
 		{"data: a\ndata: b\n", `f.yaml:2: `},
 		{"min_free: 1MB\n", `f.yaml:1: min_free cannot be "1MB": write a size`},
 		{"hlc_max_drift: 5\n", `hlc_max_drift cannot be "5": write a duration`},
+		{"webhook_allow: 127.0.0.1:80\n", `webhook_allow cannot be "127.0.0.1:80": write hosts`},
 		{"data: [a, b]\n", `f.yaml:1: data must have a single value`},
 		{"data:\n", `f.yaml:1: data must have a single value`},
 		{"- a\n", `f.yaml:1: it must be lines of the form key: value`},

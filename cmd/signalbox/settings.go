@@ -84,10 +84,21 @@ func (s *setting) set(text string, from origin, where string) (err error) {
 		return fmt.Errorf("the type of %s cannot be set from text", s.key)
 	}
 	if err != nil {
-		return fmt.Errorf("%s cannot be %q: write a %s (%s)", s.key, text, s.value, s.help)
+		return fmt.Errorf("%s cannot be %q: write %s (%s)", s.key, text, article(s.value), s.help)
 	}
 	s.origin, s.where = from, where
 	return nil
+}
+
+// article is what a value is called, with the article of one.
+func article(value string) string {
+	switch {
+	case strings.HasSuffix(value, "s"), strings.Contains(value, "|"):
+		return value
+	case strings.ContainsRune("aeio", rune(value[0])):
+		return "an " + value
+	}
+	return "a " + value
 }
 
 // text is the value as it would be written.

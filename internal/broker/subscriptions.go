@@ -80,7 +80,7 @@ func (b *Broker) CreateSubscription(ctx context.Context, p identity.Principal, d
 		op.Terms, err = b.terms(&document)
 	}
 	if err == nil {
-		err = b.beginAt(&op, &document, document.Config.Start)
+		err = b.beginAt(&op, &document, "config.start", document.Config.Start)
 	}
 	if err != nil {
 		return SubscriptionInfo{}, b.refuse(p, projector.TopicSubscriptions, err)
@@ -174,7 +174,7 @@ func (b *Broker) SeekSubscription(ctx context.Context, p identity.Principal, id,
 		return SubscriptionInfo{}, err
 	}
 	op := eventlog.Subscription{Op: eventlog.SubscriptionSeek, ID: id}
-	if err := b.beginAt(&op, &info.Document, start); err != nil {
+	if err := b.beginAt(&op, &info.Document, "start", start); err != nil {
 		return SubscriptionInfo{}, b.refuse(p, projector.TopicSubscriptions, err)
 	}
 	if _, err := b.subscribe(ctx, p, &op); err != nil {
@@ -367,10 +367,10 @@ func (b *Broker) terms(d *event.Subscription) ([][]byte, error) {
 	return terms, nil
 }
 
-// beginAt finds the place that a start means. Opening a reader there refuses a
-// cursor that is no place to begin at.
-func (b *Broker) beginAt(op *eventlog.Subscription, d *event.Subscription, start string) error {
-	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View}
+// beginAt finds the place that a start means, which a field has. Opening a reader
+// there refuses a cursor that is no place to begin at.
+func (b *Broker) beginAt(op *eventlog.Subscription, d *event.Subscription, field, start string) error {
+	spec := dispatch.Spec{Patterns: d.Config.Patterns(), View: d.Config.View, Durable: true}
 	op.Now = start == "now"
 	switch {
 	case start == "now", start == "earliest":
@@ -378,18 +378,22 @@ func (b *Broker) beginAt(op *eventlog.Subscription, d *event.Subscription, start
 	case strings.HasPrefix(start, "@"):
 		cursor, err := event.ParseCursor(start)
 		if err != nil {
-			return event.AsError(err).With("start")
+			return event.AsError(err).With(field)
 		}
 		spec.Start.Cursor = &cursor
 	default:
 		at, err := time.Parse(time.RFC3339, start)
 		if err != nil {
-			return event.Errorf(event.CodeCursorInvalid, "start=%.60q is neither now, earliest, a cursor nor an RFC 3339 time.", start).With("start")
+			return event.Errorf(event.CodeCursorInvalid, "start=%.60q is neither now, earliest, a cursor nor an RFC 3339 time.", start).With(field)
 		}
 		spec.Start.Time = at
 		op.Place = &eventlog.Place{Since: at.UnixMilli()}
 	}
 	reader, err := b.dispatch.Open(spec)
+	var refused *event.Error
+	if errors.As(err, &refused) {
+		return refused.With(field)
+	}
 	if err != nil {
 		return err
 	}

@@ -250,14 +250,19 @@ func (r *Reader) checkRemoved() error {
 }
 
 // recovery says what a client can do: only compacted topics have a state to
-// begin from. It is called with mu held.
+// begin from. The place of a subscription is a place to begin at, and is never reset. It
+// is called with mu held.
 func (r *Reader) recovery() string {
+	state, oldest := "Read the state and follow from its cursor, or start again at the oldest with `on_reset=earliest`.", "Start again at the oldest, or with `on_reset=earliest`."
+	if r.spec.Durable {
+		state, oldest = "Begin at the cursor of the state, once you have read that, or at `earliest`.", "Begin at `earliest`."
+	}
 	for v := range r.group.views {
 		if t := v.info.Load(); !t.Deleted && t.Policy.Compacts() {
-			return "Read the state and follow from its cursor, or start again at the oldest with `on_reset=earliest`."
+			return state
 		}
 	}
-	return "Start again at the oldest, or with `on_reset=earliest`."
+	return oldest
 }
 
 // facts adds what a client needs to recover. It names no more topics than can be

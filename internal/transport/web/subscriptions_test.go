@@ -296,6 +296,24 @@ func TestStreamSubscription(t *testing.T) {
 	eq(t, "events after a seek", len(events), 3)
 }
 
+// TestPlacesThatAreNone: a place to begin at that the log does not have is refused with
+// its member, and what to write there instead.
+func TestPlacesThatAreNone(t *testing.T) {
+	d := openDoor(t)
+	id := d.subscribe(`{"protocol":"SIGNALBOX"}`)
+	for _, c := range []struct{ path, body, field string }{
+		{"/v1/subscriptions", `{"protocol":"SIGNALBOX","config":{"start":"@99"}}`, "config.start"},
+		{"/v1/subscriptions/" + id + "/seek", `{"start":"@1.zzzzzzzz"}`, "start"},
+		{"/v1/subscriptions/" + id + "/seek", `{"start":"@99"}`, "start"},
+	} {
+		p := d.call("POST", c.path, c.body).refused(t, 410, "cursor_foreign")
+		eq(t, "field of "+c.body, p["field"], any(c.field))
+		if detail := p["detail"].(string); !strings.HasSuffix(detail, "Begin at `earliest`.") {
+			t.Errorf("%s: %s", c.body, detail)
+		}
+	}
+}
+
 // TestNewestStreamWins: a connection that takes the stream ends the one that had it.
 func TestNewestStreamWins(t *testing.T) {
 	d := openDoor(t)
