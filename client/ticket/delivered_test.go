@@ -221,7 +221,7 @@ func TestNothingIsAskedAfterCompleteBy(t *testing.T) {
 		noted.noted(o)
 		o.OnError = func(err error) { told <- err.Error() }
 	})
-	s.approveWith("INC-1", func(x *ticketclient.Execute) { x.CompleteBy = time.Now().Add(2 * time.Second).UTC() })
+	s.approveWith("INC-1", func(x *ticketclient.Execute) { x.CompleteBy = time.Now().Add(5 * time.Second).UTC() })
 	deadline := time.After(tickettest.Patience)
 	for {
 		select {

@@ -95,7 +95,7 @@ func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 // they may, those that have shown nothing yet get their events, one behind another.
 func TestBusyEndpointsHoldUpNoNewOne(t *testing.T) {
 	const most = 16
-	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = most, 4, time.Minute })
+	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = most, 4, 2*patience })
 	release := make(chan struct{})
 	defer close(release)
 	var busy []string
@@ -105,7 +105,7 @@ func TestBusyEndpointsHoldUpNoNewOne(t *testing.T) {
 				<-release
 			}
 		})
-		busy = append(busy, r.subscribe(s.URL, `,"topics":["a"],"visibility":"2m"`))
+		busy = append(busy, r.subscribe(s.URL, `,"topics":["a"],"visibility":"4m"`))
 	}
 	r.publish("a", "first", "")
 	r.until("they have shown that they work", func() bool {
