@@ -41,9 +41,9 @@ func TestScaleSlowReaders(t *testing.T) {
 	if half, end := memory[steps/2-1], memory[steps-1]; end > half+awaySlack {
 		t.Errorf("memory grew from %s to %s", mib(half), mib(end))
 	}
-	for end := time.Now().Add(time.Minute); p.metric(`signalbox_readers{door="sse",state="live"}`)+p.metric(`signalbox_readers{door="sse",state="catching_up"}`) > 0; time.Sleep(time.Second) {
+	for end := time.Now().Add(3 * time.Minute); p.metric(`signalbox_readers{door="sse",state="live"}`)+p.metric(`signalbox_readers{door="sse",state="catching_up"}`) > 0; time.Sleep(time.Second) {
 		if time.Now().After(end) {
-			t.Fatal("readers that do not read are still there after a minute")
+			t.Fatal("readers that do not read are still there after three minutes")
 		}
 	}
 	cut := p.metric(`signalbox_reader_cuts_total{door="sse"}`)

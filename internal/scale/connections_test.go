@@ -49,7 +49,7 @@ func TestScaleConnections(t *testing.T) {
 	if all > before+n*connectionBytes+(16<<20) {
 		t.Errorf("%d streams cost %s", n, mib(all-before))
 	}
-	if idle > all+all/10 {
+	if idle > all+all/10+(16<<20) { // of few streams a tenth is less than one collection more or less
 		t.Errorf("idle streams took memory from %s to %s", mib(all), mib(idle))
 	}
 	began = time.Now()
