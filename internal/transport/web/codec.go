@@ -66,7 +66,7 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p re
 	if p.request.Filter, err = parseFilter(q); err != nil {
 		return p, err
 	}
-	if err := p.parseSelect(q); err != nil {
+	if p.request.Select, err = parseSelect(q); err != nil {
 		return p, err
 	}
 	if p.request.View = q.Get("view"); q.Has("view") && p.request.View != "current" && p.request.View != "history" {
@@ -90,16 +90,16 @@ func parseReading(r *http.Request, q url.Values, patterns []event.Pattern) (p re
 
 // parseSelect takes what of each event is delivered. Its faults are those of a
 // parameter here, and of a document in a subscription.
-func (p *reading) parseSelect(q url.Values) (err error) {
+func parseSelect(q url.Values) (event.Selection, error) {
 	if !q.Has("select") {
-		return nil
+		return event.Selection{}, nil
 	}
-	p.request.Select, err = event.ParseSelection(strings.Split(q.Get("select"), ","))
+	s, err := event.ParseSelection(strings.Split(q.Get("select"), ","))
 	if e := event.AsError(err); e != nil {
 		e.Code = event.CodeParameterInvalid
-		return e
+		return s, e
 	}
-	return nil
+	return s, nil
 }
 
 // refuseOthers refuses the parameters of other ways to read: what ignored them

@@ -47,6 +47,10 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 	if err != nil {
 		return err
 	}
+	selection, err := parseSelect(q)
+	if err != nil {
+		return err
+	}
 	if s.states.Add(1) > statesMax {
 		s.states.Add(-1)
 		return event.Errorf(event.CodeOverloaded, "%d downloads of state are under way: retry in a second.", statesMax)
@@ -72,7 +76,7 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 	present := presence{door: door}
 	present.be(door.CatchingUp)
 	defer present.be(nil)
-	if err := s.writeState(w, state, time.Now().Add(s.opt.StateTime)); err != nil {
+	if err := s.writeState(w, state, &selection, time.Now().Add(s.opt.StateTime)); err != nil {
 		var broken *net.OpError
 		switch {
 		case s.noteCut(door, r.RemoteAddr, patterns, err):
@@ -87,9 +91,10 @@ func (s *Server) state(w http.ResponseWriter, r *http.Request, q url.Values, pat
 	return gone(flush(w))
 }
 
-func (s *Server) writeState(w io.Writer, state *dispatch.State, until time.Time) error {
+func (s *Server) writeState(w io.Writer, state *dispatch.State, selection *event.Selection, until time.Time) error {
 	out := bufio.NewWriterSize(w, pieceBytes/2)
 	events, bytes := 0, 0
+	var room []byte
 	defer func() {
 		door := s.metrics.Reading.Door(metrics.State)
 		door.Deliveries.Add(float64(events))
@@ -113,11 +118,16 @@ func (s *Server) writeState(w io.Writer, state *dispatch.State, until time.Time)
 		if d.Frame == nil {
 			continue
 		}
-		_, _ = out.Write(d.Line()) // its error comes back from WriteByte
+		line := d.Line()
+		if !selection.All() {
+			room = selection.AppendSelected(room[:0], line)
+			line = room
+		}
+		_, _ = out.Write(line) // its error comes back from WriteByte
 		if err := out.WriteByte('\n'); err != nil {
 			return err
 		}
-		events, bytes = events+1, bytes+len(d.Line())+1
+		events, bytes = events+1, bytes+len(line)+1
 	}
 }
 
@@ -133,7 +143,11 @@ func writeCut(out *bufio.Writer, at event.Cursor) error {
 }
 
 // keyState answers with the event that is the state of one key.
-func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+func (s *Server) keyState(w http.ResponseWriter, r *http.Request, q url.Values) error {
+	selection, err := parseSelect(q)
+	if err != nil {
+		return err
+	}
 	d, err := s.broker.StateKey(r.PathValue("topic"), r.PathValue("key"))
 	if err != nil {
 		return err
@@ -150,7 +164,15 @@ func (s *Server) keyState(w http.ResponseWriter, r *http.Request, _ url.Values) 
 			return nil
 		}
 	}
-	return s.whole(w, http.StatusOK, "application/cloudevents+json", append(d.JSON(), '\n'))
+	return s.whole(w, http.StatusOK, "application/cloudevents+json", append(selected(&selection, d.JSON()), '\n'))
+}
+
+// selected is what is selected of an event.
+func selected(s *event.Selection, json []byte) []byte {
+	if s.All() {
+		return json
+	}
+	return s.AppendSelected(nil, json)
 }
 
 // digest answers with the digest of a topic's state.

@@ -437,4 +437,19 @@ func TestReadsSelectWhatTheyDeliver(t *testing.T) {
 	d.structured("a", ev("2", "k", someData)).want(t, 200)
 	eq(t, "id in a socket", d.dial("/v1/topics/a/events?cursor=@1&select=data.a", v1).want("event").id(), "2")
 	d.get("/v1/topics/a/events?select=A").refused(t, 400, "parameter_invalid")
+
+	// The state is shaped as well, of topics and of a key.
+	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)
+	d.structured("s", ev("9", "k", `"x":1`, `"data":{"n":1,"big":"blob"}`)).want(t, 200)
+	for _, path := range []string{"/v1/topics/s/state", "/v1/state?topics=s", "/v1/topics/s/state/k"} {
+		and := "?"
+		if strings.Contains(path, "?") {
+			and = "&"
+		}
+		body := string(d.get(path+and+"select=subject,data.n").want(t, 200).body)
+		if !strings.Contains(body, `"id":"9"`) || !strings.Contains(body, `"subject":"k"`) || !strings.Contains(body, `"data":{"n":1}}`) || strings.Contains(body, `"x"`) {
+			t.Errorf("%s: %s", path, body)
+		}
+		d.get(path+and+"select=A").refused(t, 400, "parameter_invalid")
+	}
 }
