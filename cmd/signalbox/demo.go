@@ -21,7 +21,7 @@ import (
 )
 
 // demoPatience bounds the whole demo; it takes a few seconds where nothing is broken.
-const demoPatience = 90 * time.Second
+const demoPatience = 5 * time.Minute
 
 func (a *app) demoCommand() *cobra.Command {
 	cmd := &cobra.Command{

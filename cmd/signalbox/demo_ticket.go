@@ -21,7 +21,7 @@ import (
 
 // ticketPatience bounds the story of the ticket, which takes some ten seconds where
 // nothing is broken.
-const ticketPatience = 3 * time.Minute
+const ticketPatience = 10 * time.Minute
 
 func (a *app) demoTicketCommand() *cobra.Command {
 	cmd := &cobra.Command{

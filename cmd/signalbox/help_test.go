@@ -104,7 +104,7 @@ func shell(t *testing.T, dir, line string) string {
 }
 
 // patience is how long a test waits for what must come. It decides nothing but when a test that fails gives up.
-const patience = 2 * time.Minute
+const patience = 5 * time.Minute
 
 // process is a broker in a process of its own.
 type process struct {
