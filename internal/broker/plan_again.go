@@ -22,10 +22,12 @@ func (pl *plan) again(ctx context.Context) error {
 		most = min(most, 1-int(pl.state.Outstanding-pl.state.Ready))
 	}
 	var spent []uint64
-	rows := map[uint64]store.Pending{}
+	rows, ready := map[uint64]store.Pending{}, pl.state.Ready
 	err := pl.b.store.Outstanding(pl.number, pl.state.Epoch, func(position uint64, row store.Pending) (bool, error) {
+		if row.State != store.PendingReady {
+			return true, nil
+		}
 		switch {
-		case row.State != store.PendingReady:
 		case pl.reach.topic(row.Topic) != nil: // its owner may not read that any more
 		case projector.Spent(&row, pl.settings(), pl.state.Acked) != "":
 			spent = append(spent, position)
@@ -36,7 +38,10 @@ func (pl *plan) again(ctx context.Context) error {
 			pl.hand.Again = append(pl.hand.Again, position)
 			rows[position] = row
 		}
-		return true, nil
+		// Behind the last one is what was settled since, of which Pebble keeps traces for a
+		// while. What became ready after the state was read is cause to look again.
+		ready--
+		return ready > 0, nil
 	})
 	if err != nil {
 		return err
