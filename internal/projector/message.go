@@ -113,11 +113,22 @@ func (p *Projector) repeated(proposal *eventlog.Proposal) (*Result, *event.Error
 		return nil, nil, err
 	}
 	if first.Payload != m.Payload {
-		return nil, event.Errorf(event.CodeIdempotencyConflict, "The message %s has this idempotency_key and another payload. Use a fresh key for another request.", first.ID).
-			With("idempotency_key").Fact("first", first.ID), nil
+		return nil, anotherRequest(first.ID, "another payload"), nil
+	}
+	if _, err := p.messageRow(store.MessageID, first.ID, &seen); err != nil {
+		return nil, nil, err
+	}
+	if seen.Ticket != m.Ticket || seen.To != m.To { // its answer would be taken for that of this one
+		return nil, anotherRequest(first.ID, "is of another ticket, or to another receiver"), nil
 	}
 	answer, err := p.answerOf(first.ID, m.Type)
 	return answer, nil, err
+}
+
+// anotherRequest refuses a message whose key is that of another request.
+func anotherRequest(first, what string) *event.Error {
+	return event.Errorf(event.CodeIdempotencyConflict, "The message %s has this idempotency_key and %s. Use a fresh key for another request.", first, what).
+		With("idempotency_key").Fact("first", first)
 }
 
 func duplicateOf(row *store.MessageRow) store.Verdict {

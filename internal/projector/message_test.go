@@ -135,6 +135,7 @@ func TestMessagesInTheOrderOfTheProtocol(t *testing.T) {
 		{with(opened(2), func(s *said) { s.Nonce = "n1"; s.Idempotency = "k1" }), "nonce_reused"},
 		{with(opened(2), func(s *said) { s.Idempotency = "k1" }), "duplicate 1 as " + messageID(1)},
 		{with(opened(2), func(s *said) { s.Idempotency, s.Payload = "k1", "q" }), "idempotency_conflict"},
+		{with(opened(2), func(s *said) { s.Idempotency, s.Ticket = "k1", "T2" }), "idempotency_conflict"}, // or nobody would work on T2
 		{opened(2), "ticket_exists"},
 		{with(opened(2), func(s *said) { s.Op = "amend"; s.Trace = "other" }), "correlation_invalid"},
 		{with(opened(2), func(s *said) { s.Op = "amend" }), "accepted 2"},

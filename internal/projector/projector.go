@@ -42,8 +42,10 @@ import (
 // whoever is revoked, so that they are expected of whoever is registered again, added the
 // rows by which tickets are found by their state, has a request for approval wait for
 // the gate for as long as its grants do not count, and no longer than something can come
-// of it, and probes an endpoint with one event.
-const FeatureLevel = 6
+// of it, and probes an endpoint with one event. Level 7 takes a message for a repetition
+// only if it is of the same ticket and to the same receiver, and no grant that names
+// another plan than its hash is of.
+const FeatureLevel = 7
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (

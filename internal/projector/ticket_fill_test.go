@@ -115,7 +115,7 @@ func (s *tale) fillApproval(m *eventlog.Message, t *store.TicketRow) {
 			m.Approval.Hash = r.Hash
 		}
 	}
-	m.Approval.Hash = s.or("hash", m.Approval.Hash)
+	m.Approval.Hash, m.Approval.Plan = s.or("hash", m.Approval.Hash), s.text("plan")
 }
 
 func (s *tale) fillExecute(m *eventlog.Message, t *store.TicketRow) {

@@ -162,6 +162,7 @@ func TestKeysAreOfOneSenderAndType(t *testing.T) {
 		{keyed(taken(3, ticket.TypeProposal, "")), "accepted 3"},
 		{keyed(taken(4, ticket.TypePlan, "")), "accepted 4"},
 		{with(ask, func(s *said) { s.id = 5 }), "duplicate 2 as " + messageID(2)},
+		{with(ask, func(s *said) { s.id, s.To = 5, "compute" }), "idempotency_conflict"},
 		{with(keyed(opened(6)), func(s *said) { s.Op, s.Payload = "amend", "another" }), "idempotency_conflict"},
 		{with(taken(7, ticket.TypePlanRequest, ""), func(s *said) { s.Idempotency, s.Payload = "other", "7" }), "ticket_move_illegal"},
 	} {
