@@ -26,12 +26,18 @@ func (a *app) gateCommand() *cobra.Command {
 		Long: "Show what waits for an approval: the plan, how it is undone, the risk, the tier with its reason, and until when it is\n" +
 			"asked for. A decision is signed with the approver's own key. Nothing is taken on trust: the hashes are computed\n" +
 			"again from the steps that are shown, and what does not match, or has expired, is not approved.\n\n" +
-			"On a terminal, gate without a command goes through what waits and asks about each.",
+			"On a terminal, or with --format text, gate without a command goes through what waits and asks about each until there\n" +
+			"are no more answers. Elsewhere it lists what waits, as gate list does.",
 		Example: "  signalbox agent keygen erin.key\n" +
 			"  signalbox agent add erin --role gate --key erin.key\n" +
 			"  signalbox gate --as erin --agent-key erin.key",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.goThrough(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if text, err := a.text(); err == nil && text {
+				return a.goThrough(cmd.Context())
+			}
+			return a.listWaiting(cmd.Context())
+		},
 	}
 	cmd.AddCommand(a.gateListCommand(), a.gateShowCommand(), a.gateApproveCommand(), a.gateDenyCommand())
 	return cmd
@@ -47,37 +53,39 @@ func (a *app) gateListCommand() *cobra.Command {
 			"  signalbox agent add erin-2 --role gate --key erin-2.key\n" +
 			"  signalbox gate list --as erin-2 --agent-key erin-2.key",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := a.text()
-			if err != nil {
-				return err
-			}
-			_, waiting, err := a.waiting(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if !text {
-				for _, w := range waiting {
-					if err := writeJSON(a.out, gateLine(w)); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			if len(waiting) == 0 {
-				_, err := fmt.Fprintln(a.out, nothingWaits)
-				return err
-			}
-			out := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(out, "TICKET\tFOR\tTIER\tYES\tMISSING\tEXPIRES\tSUMMARY\tREQUEST")
-			for _, w := range waiting {
-				l := gateLine(w)
-				fmt.Fprintf(out, "%s\t%s\t%s\t%d of %d\t%d\t%s\t%s\t%s\n", l.Ticket, l.Kind, tierText(l.Tier), len(l.Granted), l.Required, l.Missing,
-					remaining(l.Expires, time.Now()), oneLine(clipped(l.Summary, 60)), l.Request)
-			}
-			return out.Flush()
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listWaiting(cmd.Context()) },
 	}
+}
+
+func (a *app) listWaiting(ctx context.Context) error {
+	text, err := a.text()
+	if err != nil {
+		return err
+	}
+	_, waiting, err := a.waiting(ctx)
+	if err != nil {
+		return err
+	}
+	if !text {
+		for _, w := range waiting {
+			if err := writeJSON(a.out, gateLine(w)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(waiting) == 0 {
+		_, err := fmt.Fprintln(a.out, nothingWaits)
+		return err
+	}
+	out := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(out, "TICKET\tFOR\tTIER\tYES\tMISSING\tEXPIRES\tSUMMARY\tREQUEST")
+	for _, w := range waiting {
+		l := gateLine(w)
+		fmt.Fprintf(out, "%s\t%s\t%s\t%d of %d\t%d\t%s\t%s\t%s\n", l.Ticket, l.Kind, tierText(l.Tier), len(l.Granted), l.Required, l.Missing,
+			remaining(l.Expires, time.Now()), oneLine(clipped(l.Summary, 60)), l.Request)
+	}
+	return out.Flush()
 }
 
 // nothingWaits is said where there is nothing to decide.
@@ -291,12 +299,17 @@ func (a *app) goThrough(ctx context.Context) error {
 	}
 	var failed error
 	in := bufio.NewScanner(a.in)
+	ended := false
 	ask := func(format string, args ...any) string {
 		fmt.Fprintf(a.out, format, args...)
-		in.Scan()
+		ended = !in.Scan()
 		return strings.TrimSpace(in.Text())
 	}
 	for i, w := range waiting {
+		if ended { // nobody answers: the rest waits on
+			fmt.Fprintln(a.out)
+			break
+		}
 		fmt.Fprintf(a.out, "--- %d of %d\n", i+1, len(waiting))
 		showWaiting(a.out, w, time.Now())
 		switch answer := ask("approve, deny or anything else to leave it: "); answer {
