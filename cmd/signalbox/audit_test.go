@@ -99,6 +99,34 @@ func TestIndependentScriptAgrees(t *testing.T) {
 	}
 }
 
+// TestProofsHoldByHand checks proofs of entries and of earlier checkpoints with the second
+// script of docs/audit.md, and that it finds out what was changed.
+func TestProofsHoldByHand(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("there is no python3 here")
+	}
+	page, err := os.ReadFile("../../docs/audit.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := strings.Split(string(page), "```python\n")
+	script, _, _ := strings.Cut(blocks[len(blocks)-1], "```")
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "proof.py"), []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("SIGNALBOX_URL", serveForTest(t))
+	shell(t, dir, `signalbox audit key > key`)
+	for _, events := range []string{"1", "1 2", "1 2 3", "1"} { // trees of several forms
+		shell(t, dir, `for i in `+events+`; do signalbox publish fleet.tasks --source /agents/a --type é --data 1; done; c=$(ls ?.txt 2>/dev/null | wc -l); signalbox audit checkpoint > $c.txt`)
+		shell(t, dir, `signalbox audit proof --position 1 > proof.json && python3 proof.py proof.json`)
+		shell(t, dir, `sed 's/"flags":1/"flags":2/' proof.json > x.json; ! python3 proof.py x.json`)
+		shell(t, dir, `for c in ?.txt; do signalbox audit proof --since $c --key key > since.json && python3 proof.py since.json $c || exit 1; done`)
+	}
+	shell(t, dir, `signalbox audit proof --since 1.txt --key key > since.json && ! python3 proof.py since.json 2.txt`)
+	shell(t, dir, `signalbox publish fleet.tasks --source /agents/a --type t --data 1 && signalbox audit proof --leaf 2 > other.json && sed "s/\"leaf\":\"[0-9a-f]*\",\"size\"/\"leaf\":\"$(printf %064d 0)\",\"size\"/" other.json > x.json; ! python3 proof.py x.json`)
+}
+
 // TestExportIsResumed goes on with an export that was cut in the middle of a line.
 func TestExportIsResumed(t *testing.T) {
 	dir := t.TempDir()

@@ -19,6 +19,7 @@ import (
 
 	"signalbox/client"
 	"signalbox/event"
+	"signalbox/ticket"
 )
 
 type entriesFlags struct {
@@ -268,6 +269,24 @@ func describeEvent(b *bytes.Buffer, raw json.RawMessage) {
 	}
 }
 
+// describeChange writes what was changed in the registry of agents, which stands in the
+// detail as it was signed.
+func describeChange(b *bytes.Buffer, raw json.RawMessage) {
+	var signed string
+	var change ticket.Change
+	if raw == nil || json.Unmarshal(raw, &signed) != nil || json.Unmarshal([]byte(signed), &change) != nil {
+		return
+	}
+	fmt.Fprintf(b, "  %s %s", change.Op, change.Agent)
+	for _, part := range []struct{ name, text string }{
+		{"roles", strings.Join(change.Roles, ",")}, {"domains", strings.Join(change.Domains, ",")}, {"key", change.Key}, {"reason", change.Reason},
+	} {
+		if part.text != "" {
+			fmt.Fprintf(b, "  %s %s", part.name, part.text)
+		}
+	}
+}
+
 // describeDetail writes the members of a detail, the ones that say most first.
 func describeDetail(b *bytes.Buffer, topic string, raw json.RawMessage) {
 	var members map[string]json.RawMessage
@@ -276,6 +295,7 @@ func describeDetail(b *bytes.Buffer, topic string, raw json.RawMessage) {
 	}
 	value := func(name string) string { return strings.Trim(string(members[name]), `"`) }
 	b.WriteString(strings.TrimSpace(cmp.Or(value("op"), value("code")) + " " + topic))
+	describeChange(b, members["change"])
 	first := []string{"subscription", "id", "principal", "type", "message", "ticket", "handed", "acked", "nacked", "extended", "returned", "gone", "from", "to", "position", "letter", "cause", "count", "reason"}
 	for _, name := range first {
 		if members[name] != nil {

@@ -77,6 +77,7 @@ func TestTicketCommands(t *testing.T) {
 		{"eve", "ticket follow INC-1 --until-synced --format text", []string{"ticket.open", "plan.request"}, ""},
 		{"net", "ticket follow INC-1 --until-synced --json", []string{`"type":"plan.request"`, `"sig":"ed25519:`}, "ticket.open"},
 		{"eve", "follow bus.> --until-synced --json", []string{"ticket.open", "plan.request"}, ""},
+		{"eve", "audit entries --kind control --format text", []string{"agent  add net  roles domain-agent  domains network  key ed25519:", "agent  add alice  roles gate  key ed25519:"}, ""},
 	} {
 		out, failed, code := as(c.agent, strings.Fields(c.args)...)
 		if code != 0 {
