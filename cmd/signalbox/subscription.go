@@ -149,6 +149,9 @@ func (a *app) subscriptionCreateCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.idOnly, "id-only", false, "print the id and nothing else")
 	cmd.MarkFlagsMutuallyExclusive("document", "kind")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.Flags().Changed("sink") && cmd.Flags().Changed("kind") && f.kind != event.KindWebhook {
+			return exitError{code: exitUsage, text: "--sink makes a webhook, which is another kind than " + f.kind + ": leave one of them out"}
+		}
 		return a.withTopics(func(c *client.Client, text bool) error {
 			document, err := client.NewSubscription(f.kind), error(nil)
 			if f.document != "" {

@@ -206,7 +206,8 @@ func (a *app) lettersRedriveCommand() *cobra.Command {
 		Use:   "redrive ID",
 		Short: "Deliver dead letters again",
 		Long: "Deliver dead letters again, to this subscription only, with the same ids: those at the positions given with --at, or\n" +
-			"all that the other flags select. Quarantined ones go only if they are named or asked for.",
+			"all that the other flags select. Quarantined ones go only if they are named or asked for. If as many events are pending\n" +
+			"as may be, those that are left stay dead letters, and the exit status is 75.",
 		Example: "  signalbox subscription dlq redrive " + newID + " --cause attempts",
 		Args:    cobra.ExactArgs(1),
 	}
@@ -258,11 +259,13 @@ func (a *app) lettersDiscardCommand() *cobra.Command {
 }
 
 func (a *app) writeMoved(what string, moved int, full, text bool) error {
-	if !text {
-		return writeJSON(a.out, map[string]any{what: moved, "full": full})
+	err := error(nil)
+	if text {
+		_, err = fmt.Fprintf(a.out, "%d %s\n", moved, what)
+	} else {
+		err = writeJSON(a.out, map[string]any{what: moved, "full": full})
 	}
-	_, err := fmt.Fprintf(a.out, "%d %s\n", moved, what)
-	if full {
+	if full && err == nil {
 		return exitError{code: exitUnavailable, text: "as many events are pending as may be; settle some and go on"}
 	}
 	return err
