@@ -224,7 +224,7 @@ func mustNotExist(path string) error {
 func checkRoom(dir string, bytes int64) error {
 	free, err := backup.Free(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("nothing can be written in %s: %w", dir, err)
 	}
 	if need := uint64(bytes + bytes/100); free < need {
 		return event.Errorf(event.CodeDiskFull, "The copy needs %s and %s has %s free. Free space there, or choose another place.", sizeText(int64(need)), dir, sizeText(int64(free)))

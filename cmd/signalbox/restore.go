@@ -49,6 +49,9 @@ func (a *app) restore(ctx context.Context, f *restoreFlags, from, dir string) er
 	if err != nil {
 		return err
 	}
+	if f.dryRun { // nothing is written, wherever that would be
+		return a.checkBackup(ctx, from, text)
+	}
 	if err := mustBeFree(dir); err != nil {
 		return err
 	}
@@ -67,14 +70,6 @@ func (a *app) restore(ctx context.Context, f *restoreFlags, from, dir string) er
 	}
 	m := a.meter()
 	defer m.clear()
-	if f.dryRun {
-		manifest, err := backup.Check(s.entries, m.copying("checking", s.bytes))
-		if err != nil {
-			return err
-		}
-		return a.reportRestore(backupReport{Path: from, Cursor: manifest.Cursor, Chain: manifest.Chain, Bytes: manifest.Bytes, Files: len(manifest.Files)}, text,
-			"The backup of the log at %s is complete: %d files, %s.\n")
-	}
 	report, err := a.restoreDir(ctx, f, s, partial, m)
 	if err == nil {
 		report.Path, err = dir, place(partial, dir)
@@ -83,6 +78,23 @@ func (a *app) restore(ctx context.Context, f *restoreFlags, from, dir string) er
 		return err
 	}
 	return a.reportRestore(report, text, "Restored the log at %s: %d files, %s. It goes on as %[4]s; start it with: signalbox serve --data %[5]s\n")
+}
+
+// checkBackup reads a backup through, and compares its checksums.
+func (a *app) checkBackup(ctx context.Context, from string, text bool) error {
+	s, err := a.openBackup(ctx, from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.close() }()
+	m := a.meter()
+	defer m.clear()
+	manifest, err := backup.Check(s.entries, m.copying("checking", s.bytes))
+	if err != nil {
+		return err
+	}
+	return a.reportRestore(backupReport{Path: from, Cursor: manifest.Cursor, Chain: manifest.Chain, Bytes: manifest.Bytes, Files: len(manifest.Files)}, text,
+		"The backup of the log at %s is complete: %d files, %s.\n")
 }
 
 func (a *app) reportRestore(r backupReport, text bool, format string) error {

@@ -94,7 +94,7 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 		return err
 	}
 	options.Restored = restored
-	b, err := broker.Open(options)
+	b, err := broker.OpenUntil(ctx, options)
 	if err != nil {
 		return err
 	}

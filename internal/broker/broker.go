@@ -183,23 +183,6 @@ type Broker struct {
 	closeErr     error
 }
 
-// Open opens the data directory, configures a new one, and starts the apply
-// loop. It fails with code store_locked, store_damaged or store_format.
-func Open(o Options) (*Broker, error) {
-	o.fill()
-	counted := metrics.New()
-	s, err := store.Open(store.Options{Dir: o.Dir, FS: o.FS, Logger: o.Logger, Fatal: o.Fatal, Metrics: counted, Retry: func(error) { time.Sleep(tableRetry) }})
-	if err != nil {
-		return nil, err
-	}
-	b, err := start(o, s, counted)
-	if err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	b.notePlace()
-	return b, nil
-}
-
 // notePlace warns of a directory that is a copy of another, and takes it for
 // the original from now on.
 func (b *Broker) notePlace() {

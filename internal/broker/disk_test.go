@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
@@ -127,6 +129,58 @@ func TestFullDiskTakesNoRefusals(t *testing.T) {
 	r.putTopic("state", compact) // whatever was proposed before it is applied
 	if n := refusals.Load(); n != 0 {
 		t.Errorf("%d refusals were written to a full disk", n)
+	}
+	r.close()
+}
+
+// startLog waits for a line of the log.
+type startLog struct{ lines chan string }
+
+func (l startLog) Write(b []byte) (int, error) {
+	select {
+	case l.lines <- string(b):
+	default:
+	}
+	return len(b), nil
+}
+
+// TestStartWithoutRoomWaits: it says so, can be left at any time, and what was
+// acknowledged is there once there is room.
+func TestStartWithoutRoomWaits(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	r := newRig(t, mem, nil)
+	r.fill("a", "e", 3)
+	crashed := mem.CrashClone(vfs.CrashCloneCfg{})
+	r.close()
+	var room atomic.Bool
+	log := startLog{make(chan string, 1000)}
+	o := broker.Options{Dir: rigDir, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		FS: errorfs.Wrap(crashed, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") && !room.Load() {
+				return &os.PathError{Op: "open", Path: op.Path, Err: syscall.ENOSPC}
+			}
+			return nil
+		}))}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		defer cancel()
+		for line := range log.lines {
+			if strings.Contains(line, "the start waits until a table can be written") {
+				return
+			}
+		}
+	}()
+	if _, err := broker.OpenUntil(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a start on a full disk says %v", err)
+	}
+	room.Store(true)
+	waitFor(t, "open", func() (open bool) { // the start that was left ends first
+		var err error
+		r.b, err = broker.OpenUntil(context.Background(), o)
+		return err == nil
+	})
+	if got := r.read("a", ""); len(got) != 3 {
+		t.Errorf("there is %v", got)
 	}
 	r.close()
 }

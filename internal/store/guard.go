@@ -92,18 +92,18 @@ func (fs guardFS) sync(name string) error {
 
 // guard wraps the file just opened if it matters that writing it fails.
 func (fs guardFS) guard(name string, f vfs.File, err error) (vfs.File, error) {
-	base, failed := fs.PathBase(name), fs.fatal
+	base, failed, tells := fs.PathBase(name), fs.fatal, fs.opened.Load()
 	switch {
 	case !fs.within(name):
 		return f, err
 	case strings.HasSuffix(base, ".log"), strings.HasPrefix(base, "MANIFEST-"):
 	case strings.HasSuffix(base, ".sst"):
-		failed = fs.again
+		failed, tells = fs.again, true // a start tries it again, too
 	default:
 		return f, err
 	}
 	if err != nil {
-		if fs.opened.Load() {
+		if tells {
 			failed("creating", name, err)
 		}
 		return nil, err
