@@ -118,7 +118,7 @@ var layers = []layer{
 	{dir: "internal/tickettest", may: []string{"api", "ticket", "client", "client/ticket", "internal/orchestrator", "internal/egress", "internal/broker", "internal/transport/web", "internal/transport/webhook"},
 		tests: []string{"event", "internal/identity"},
 		why:   "a broker with agents, for tests of what speaks the ticket protocol; nothing that is shipped imports it"},
-	{dir: "internal/sim", tests: []string{"api", "event", "ticket", "internal/identity", "internal/eventlog", "internal/store", "internal/filter", "internal/dispatch", "internal/crashtest", "internal/broker",
+	{dir: "internal/sim", tests: []string{"api", "event", "ticket", "internal/identity", "internal/eventlog", "internal/store", "internal/filter", "internal/dispatch", "internal/crashtest", "internal/broker", "internal/transport/web",
 		"github.com/cockroachdb/pebble/v2"},
 		why: "nothing but tests: it looks at a broker from outside, and at the log to know what was proposed"},
 	{dir: "cmd/signalbox", may: []string{"api", "event", "ticket", "client", "client/ticket", "internal/orchestrator", "internal/outside", "internal/egress", "internal/transport/webhook", "internal/audit", "internal/filter", "internal/identity", "internal/store", "internal/dispatch", "internal/backup", "internal/doctor",

@@ -13,10 +13,11 @@
 //
 // What it covers: publishing in all its forms, with schemas, preconditions and
 // idempotency keys; policies and their changes, retention and compaction; readers,
-// states and digests; ephemeral topics; pull and stream subscriptions and webhooks, with
+// states and digests; the HTTP door with clients that follow by event streams and polls, whose connections
+// break, who stop reading and are cut off, and come back with the last id that they saw; ephemeral topics; pull and stream subscriptions and webhooks, with
 // their dead letters and their end; messages about tickets; clocks that go wrong; crashes,
-// also while a broker starts, backups and restores. Not covered are transports and places
-// outside for the audit trail. Webhooks have a sender of the simulation's own: the real
+// also while a broker starts, backups and restores. Not covered are WebSockets, the other calls of the door, TCP itself (connections are pipes in
+// memory), and places outside for the audit trail. Webhooks have a sender of the simulation's own: the real
 // one draws its delays and answers as its goroutines are scheduled, so that no seed would
 // repeat it, and what goes when is decided by the broker.
 //

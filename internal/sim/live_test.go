@@ -90,11 +90,11 @@ func (w *world) signal(topic string, e *event.Event, v *liveValue) {
 	l.hlc = max(l.hlc, w.model.hlc)
 	at := liveKey{topic, v.key}
 	before := l.values[at]
-	must, outcome := event.Code(""), event.OutcomeAccepted
+	must, outcome, stamped := event.Code(""), event.OutcomeAccepted, false
 	switch {
 	case v.hlc == 0:
 		l.hlc = l.hlc.Next(now)
-		v.hlc = l.hlc
+		v.hlc, stamped = l.hlc, true
 	case v.hlc.Millis() > now+w.model.settings.MaxDriftMillis && v.hlc.Millis() > l.hlc.Millis():
 		must = event.CodeHLCDrift
 	default:
@@ -116,6 +116,9 @@ func (w *world) signal(topic string, e *event.Event, v *liveValue) {
 	}
 	if must != "" {
 		return
+	}
+	if at := result.Receipts[0].HLC; stamped && at > v.hlc && at.Millis() == v.hlc.Millis() {
+		v.hlc, l.hlc = at, at // what is said on $presence is stamped, too
 	}
 	if r := result.Receipts[0]; r.Outcome != outcome || r.HLC != v.hlc || r.Position != 0 {
 		w.fail("signal %s on %s: %+v, and must be %s %s", v.key, topic, r, outcome, v.hlc)

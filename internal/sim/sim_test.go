@@ -48,6 +48,7 @@ func steps() []step {
 		{"fetch", 10, stepFetch},
 		{"settle", 14, stepSettle},
 		{"stream", 5, stepStream},
+		{"door", 8, stepDoor},
 		{"letters", 5, stepLetters},
 		{"signal", 6, stepSignal},
 		{"glance", 4, stepGlance},
@@ -125,6 +126,7 @@ func simulate(t *testing.T, seed uint64, list []int) (out outcome) {
 			w.answers = w.answers[:0]
 			w.endUnused()
 			w.drawStep().do(w)
+			w.heedAll()
 		}
 		w.finish()
 		out.passed = w.clock.Mono() - began

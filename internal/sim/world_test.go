@@ -21,6 +21,7 @@ import (
 	"signalbox/internal/dispatch"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/identity"
+	"signalbox/internal/transport/web"
 	"signalbox/ticket"
 )
 
@@ -59,11 +60,14 @@ type world struct {
 
 	sent    []request // answered, to be repeated at times
 	readers []*reader
-	pulls   []*pull
-	streams []*stream
-	live    *live
-	crew    crew
-	spare   *spare // a backup
+	door    *web.Server
+	// followers are clients of the door.
+	followers []*follower
+	pulls     []*pull
+	streams   []*stream
+	live      *live
+	crew      crew
+	spare     *spare // a backup
 
 	trace  []string // of the steps
 	counts map[string]int
@@ -161,6 +165,7 @@ func (w *world) start(restored bool) {
 		w.fail("the broker does not start: %v", err)
 	}
 	w.broker = b
+	w.newDoor()
 	w.settle()
 	if log := b.LogMillis(); log < w.model.millis || log < wall.UnixMilli() {
 		w.fail("log time begins at %d, the log is at %d and the wall clock at %d", log, w.model.millis, wall.UnixMilli())
@@ -181,6 +186,7 @@ func (w *world) close() {
 
 // leave disconnects everybody.
 func (w *world) leave() {
+	w.leaveDoor()
 	for _, r := range w.readers {
 		r.close()
 	}
