@@ -99,6 +99,9 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 		d.do(request{method: http.MethodPost, path: "/v1/admin/compact", header: []string{header}}).want(t, 200)
 	}
 	d.get("/v1/topics/a/events", "Origin: https://example.com").want(t, 200) // which the page cannot read
+	// To follow a subscription is to take the place of its client.
+	d.get("/v1/subscriptions/s/events", "Accept: text/event-stream", "Origin: https://example.com").refused(t, 403, "origin_refused")
+	d.get("/v1/subscriptions/s/events", "Accept: text/event-stream", "Origin: http://"+d.addr).refused(t, 404, "subscription_unknown")
 }
 
 func TestCompactionSaysHowFarItIs(t *testing.T) {

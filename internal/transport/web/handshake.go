@@ -97,6 +97,13 @@ func (s *Server) checkPage(r *http.Request) error {
 		"Pages of the origin %.80q may not do this: use a program, or have the operator allow it with --allow-origin.", r.Header.Get("Origin")).With("Origin")
 }
 
+// changing is a request as one that changes something, whatever its method says.
+func changing(r *http.Request) *http.Request {
+	c := *r
+	c.Method = http.MethodPost
+	return &c
+}
+
 // checkOrigin keeps the pages of other sites out. A browser lets any page open
 // a WebSocket to this machine and only says whose page it is, so the origin is
 // compared as a whole with the broker's own and with those that are allowed.

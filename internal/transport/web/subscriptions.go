@@ -248,6 +248,8 @@ func (s *Server) subscriptionEvents(w http.ResponseWriter, r *http.Request, q ur
 		if err := p.parseSocket(q); err != nil {
 			return err
 		}
+	} else if err := s.checkPage(changing(r)); err != nil {
+		return err // it would take the place of the client that has the stream
 	} else if err := p.parseStream(q); err != nil {
 		return err
 	} else if stream, err := wantsStream(r.Header["Accept"]); err != nil || !stream {
