@@ -48,6 +48,9 @@ func (b *Broker) place(req *PublishRequest) (PublishResult, error) {
 	if req.IfMatch != nil || req.IfNoneMatch {
 		return PublishResult{}, noPlace(req.Topic, "A precondition", "If-Match")
 	}
+	if req.Prove {
+		return PublishResult{}, event.Errorf(event.CodeTopicEphemeral, "The audit trail has nothing of topic %q, which is ephemeral, so nothing can be proved. Leave ack=proof out.", req.Topic).With("ack")
+	}
 	if len(req.Events) == 0 {
 		return PublishResult{Receipts: []event.Receipt{}}, nil
 	}

@@ -26,6 +26,7 @@ type PublishRequest struct {
 	IfMatch        *Match      // nil: no such precondition
 	IfNoneMatch    bool        // the key must have no value
 	Trace          event.Trace // of the request; zero: none
+	Prove          bool        // the caller will want the proof of each receipt
 	NoAck          bool        // return once the request is queued, without receipts
 }
 

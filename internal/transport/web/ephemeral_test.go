@@ -170,6 +170,8 @@ func TestStateOfAnEphemeralTopic(t *testing.T) {
 	eventually(t, "b is not counted", func() bool { return d.get("/v1/topics/e").want(t, 200).object(t)["keys"] == any(1.0) })
 	d.get("/v1/topics/e/digest").refused(t, 409, "topic_ephemeral")
 	d.structured("e", ev("a3", "a", someData), "If-None-Match: *").refused(t, 409, "topic_ephemeral")
+	proof := d.do(request{method: http.MethodPost, path: "/v1/topics/e/events?ack=proof", body: ev("a3", "a", someData), header: []string{"Content-Type: application/cloudevents+json"}})
+	eq(t, "field", proof.refused(t, 409, "topic_ephemeral")["field"], any("ack"))
 	d.get("/v1/topics/e/events?view=history").refused(t, 400, "view_invalid")
 	d.get("/v1/topics/e/events?view=current").want(t, 200)
 }

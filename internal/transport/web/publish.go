@@ -29,7 +29,7 @@ func (s *Server) publish(w http.ResponseWriter, r *http.Request, q url.Values) (
 		s.broker.Refused(caller, topic, event.AsError(err))
 		return err
 	}
-	req.Topic, req.Trace = topic, from
+	req.Topic, req.Trace, req.Prove = topic, from, prove
 	span.Events(req.Events)
 	// What has been queued takes effect whether its caller stays or leaves, so
 	// there is nothing to cancel.
