@@ -26,6 +26,9 @@ const (
 	// come. A larger buffer grows with what arrives, so that an announcement
 	// alone takes no memory from others.
 	bodyEager = 64 << 10
+	// unwantedBytesMax is how much of a body that is refused is read all the same. Twice
+	// what is ever accepted: who sends more is cut.
+	unwantedBytesMax = 2 * batchBytesMax
 )
 
 // budget counts bytes that requests hold at one time.
@@ -83,6 +86,16 @@ func (s *Server) readBody(r *http.Request, limit int) (body []byte, held int, er
 		default:
 			return nil, held, s.bodyFault(err)
 		}
+	}
+}
+
+// unwanted reads what is left of a refused request's body. Many clients send all of it
+// before they look for an answer; closing the connection meanwhile takes the answer
+// away from them, and leaves them with a reset instead of a code. Whoever has asked
+// first (Expect) sends nothing now, and HTTP/2 has its answers beside its bodies.
+func unwanted(r *http.Request) {
+	if r.ProtoMajor == 1 && r.ContentLength != 0 && r.ContentLength <= unwantedBytesMax && r.Body != nil && r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, r.Body, unwantedBytesMax) // within the time that a request has
 	}
 }
 

@@ -114,6 +114,38 @@ func TestEventsOf64KiBPassInEveryMode(t *testing.T) {
 	eq(t, "characters of the attribute", len([]rune(d.published("d", "1")["note"].(string))), 30_000)
 }
 
+// TestRefusalReachesWhoSendsEverythingFirst: most clients look for an answer only then.
+func TestRefusalReachesWhoSendsEverythingFirst(t *testing.T) {
+	d := openDoor(t)
+	body := make([]byte, web.BatchBytesMax+web.SingleBytesMax/2)
+	for head, code := range map[string]string{
+		"Content-Type: application/json": "request_too_large",
+		"Content-Encoding: gzip":         "encoding_unsupported",
+		"Origin: https://example.com":    "origin_refused",
+	} {
+		conn, err := net.Dial("tcp", d.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = fmt.Fprintf(conn, "POST /v1/topics/a/events HTTP/1.1\r\nHost: localhost\r\n%s\r\nContent-Length: %d\r\n\r\n", head, len(body))
+		if err == nil {
+			_, err = conn.Write(body)
+		}
+		var answer *http.Response
+		var said []byte
+		if err == nil {
+			answer, err = http.ReadResponse(bufio.NewReader(conn), nil)
+		}
+		if err == nil {
+			said, err = io.ReadAll(answer.Body)
+		}
+		if err != nil || !strings.Contains(string(said), `"code":"`+code+`"`) {
+			t.Errorf("%s: %s, %v", head, said, err)
+		}
+		_ = conn.Close()
+	}
+}
+
 func TestBodyLimits(t *testing.T) {
 	d := openDoor(t)
 	d.put("big", `{"max_event_bytes":16777216}`).want(t, 201)
