@@ -36,7 +36,7 @@ func (e *Event) setData(p payload, contentType string) error {
 	case m.isText(p.raw):
 		e.dataKind = TextData
 	default:
-		// F04: without a content type nothing is guessed.
+		// Without a content type nothing is guessed.
 		e.dataKind = BinaryData
 	}
 	e.data = append(make([]byte, 0, len(p.raw)), p.raw...) // not nil, even if empty

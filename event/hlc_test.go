@@ -13,7 +13,7 @@ import (
 	"signalbox/event"
 )
 
-// TestHLCReceiveRule guards against F34: a caused event that sorts before its
+// TestHLCReceiveRule guards against a caused event that sorts before its
 // cause because the counter of the received stamp was ignored.
 func TestHLCReceiveRule(t *testing.T) {
 	const p = int64(1764422645000)
@@ -39,7 +39,7 @@ func TestHLCReceiveRule(t *testing.T) {
 	}
 }
 
-// TestHLCStampsAreUnique is step 4 of F34 at a standing wall clock.
+// TestHLCStampsAreUnique: stamps differ while the wall clock stands still.
 func TestHLCStampsAreUnique(t *testing.T) {
 	const workers, each = 20, 5_000 // more than one counter can hold
 	var (

@@ -70,7 +70,7 @@ func TestConformanceHTTP(t *testing.T) {
 	}
 }
 
-// TestPercentDecodingOfHeaders guards against F01: escapes stored literally,
+// TestPercentDecodingOfHeaders guards against escapes stored literally,
 // decoded twice, or decoded into something that is not UTF-8 (HTTP binding 3.1.3.2).
 func TestPercentDecodingOfHeaders(t *testing.T) {
 	accepted := []struct{ rule, header, want, egress string }{
@@ -121,7 +121,7 @@ func TestPercentDecodingOfHeaders(t *testing.T) {
 	}
 }
 
-// TestFalsyAndTypedExtensions guards against F03: false, zero and negative values
+// TestFalsyAndTypedExtensions guards against false, zero and negative values
 // that vanish, gain quotes or become floating-point text.
 func TestFalsyAndTypedExtensions(t *testing.T) {
 	const members = `"flag":false,"zero":0,"neg":-5,"txt":"false","big":2147483647,"yes":true,"small":-2147483648,"negzero":-0`
@@ -156,7 +156,7 @@ func TestFalsyAndTypedExtensions(t *testing.T) {
 	}
 }
 
-// TestHeaderNames guards the rest of F03 and HTTP binding 3.1.3.1.
+// TestHeaderNames guards the names of attributes in headers (HTTP binding 3.1.3.1).
 func TestHeaderNames(t *testing.T) {
 	h := headers()
 	h["CE-MyExt"] = []string{"1"} // as another transport might hand it over
@@ -208,7 +208,7 @@ func TestExpiryInBinaryMode(t *testing.T) {
 	}
 }
 
-// TestEmptyBodies guards against F04: data that is invented, and bodies without a
+// TestEmptyBodies guards against data that is invented, and bodies without a
 // type that are guessed at.
 func TestEmptyBodies(t *testing.T) {
 	for _, h := range []http.Header{headers("Content-Type: text/plain"), headers(), headers("Content-Type: application/json"), headers("Content-Type:")} {
@@ -242,7 +242,7 @@ func TestEmptyBodies(t *testing.T) {
 	}
 }
 
-// TestModeDetection guards against F05: a content type that leads to the wrong mode.
+// TestModeDetection guards against a content type that leads to the wrong mode.
 func TestModeDetection(t *testing.T) {
 	for contentType, want := range map[string]event.Mode{
 		"": event.Binary, "application/json": event.Binary, "text/plain; charset=utf-16": event.Binary,
@@ -270,7 +270,7 @@ func TestModeDetection(t *testing.T) {
 	}
 }
 
-// TestConflictingContentTypes guards the other steps of F05.
+// TestConflictingContentTypes guards against a second content type in an attribute.
 func TestConflictingContentTypes(t *testing.T) {
 	_, err := event.DecodeBinary(headers("Content-Type: application/json", "ce-datacontenttype: text/xml"), []byte("{}"))
 	wantCode(t, err, event.CodeHeaderInvalid)

@@ -81,7 +81,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		"visibility":                {ours + `"config":{"visibility":"13h"}}`, "config.visibility"},
 		"duration":                  {ours + `"config":{"visibility":"soon"}}`, "config.visibility"},
 		"expires too soon":          {ours + `"config":{"expires_after":"1s"}}`, "config.expires_after"},
-		// F47: no number of attempts that means none, or any.
+		// No number of attempts that means none, or any.
 		"max_attempts 0":  {ours + `"config":{"max_attempts":0}}`, "config.max_attempts"},
 		"max_attempts -1": {ours + `"config":{"max_attempts":-1}}`, "config.max_attempts"},
 		"too large":       {ours + `"source":"` + strings.Repeat("a", event.MaxSubscriptionBytes) + `"}`, ""},

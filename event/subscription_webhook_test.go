@@ -118,7 +118,7 @@ func TestAccessTokens(t *testing.T) {
 }
 
 // TestRefusedWebhooks: what no endpoint could be sent, or what would let a
-// subscriber speak for the broker. Guards F26, step 5.
+// subscriber speak for the broker.
 func TestRefusedWebhooks(t *testing.T) {
 	for field, document := range map[string]string{
 		"sink":                          `{"protocol":"HTTP"}`,

@@ -30,8 +30,7 @@ func (r *rig) powerCut() {
 
 // TestRepetitionIsRecognisedWhateverHappenedSince: within the window a
 // repetition is answered with the first receipt, after restarts, power cuts,
-// and after the event itself is gone; after the window it is new. Guards F45,
-// step 1.
+// and after the event itself is gone; after the window it is new.
 func TestRepetitionIsRecognisedWhateverHappenedSince(t *testing.T) {
 	clock := newStepClock()
 	r := newRig(t, vfs.NewCrashableMem(), func(o *broker.Options) { o.Clock, o.DedupWindow, o.CleanEvery = clock, time.Hour, time.Hour })
@@ -96,7 +95,7 @@ func TestRepetitionIsRecognisedWhateverHappenedSince(t *testing.T) {
 	r.mustVerify()
 }
 
-// TestIdentityIsSourceAndIDWithinATopic guards F45, step 2 and 4.
+// TestIdentityIsSourceAndIDWithinATopic guards what makes two events one.
 func TestIdentityIsSourceAndIDWithinATopic(t *testing.T) {
 	r := newRig(t, vfs.NewCrashableMem(), nil)
 	r.mustPublish("one", r.event("/a", "1", "", "1", nil))
@@ -124,8 +123,7 @@ func TestIdentityIsSourceAndIDWithinATopic(t *testing.T) {
 	r.close()
 }
 
-// TestWindowCountsFromTheFirstSight: repetitions do not prolong it. Guards F45,
-// step 6.
+// TestWindowCountsFromTheFirstSight: repetitions do not prolong it.
 func TestWindowCountsFromTheFirstSight(t *testing.T) {
 	clock := newStepClock()
 	r := newRig(t, vfs.NewCrashableMem(), func(o *broker.Options) { o.Clock, o.DedupWindow = clock, 2*time.Minute })
@@ -152,7 +150,7 @@ func TestWindowCountsFromTheFirstSight(t *testing.T) {
 
 // TestRequestThatWasNotDurableLeavesNoTrace: its id was noted in the same
 // commit as the event, so that neither is there without the other, and the
-// retry is new. Guards F45, step 3.
+// retry is new.
 func TestRequestThatWasNotDurableLeavesNoTrace(t *testing.T) {
 	mem, fatal := vfs.NewCrashableMem(), newFatalCalls()
 	f := &fault{match: faultAt(".log", errorfs.OpFileSync, errorfs.OpFileSyncData), err: syscall.EIO}

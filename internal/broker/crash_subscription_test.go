@@ -118,7 +118,7 @@ func (l *deliveryLedger) publish(ctx context.Context, r *rig, to target, round, 
 // TestCrashOfSubscriptions lets the power fail at random instants while workers
 // fetch and settle. No event is lost, none is handed out again after its
 // acknowledgement was durable, attempts are counted on, and verification finds
-// every row of the subscription sound. Guards F47, step 2, and F48, step 2.
+// every row of the subscription sound.
 func TestCrashOfSubscriptions(t *testing.T) {
 	seed := drawCrashSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 5))

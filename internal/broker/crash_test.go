@@ -93,7 +93,7 @@ func drawCrashPoint(rng *rand.Rand) crashPoint {
 
 // TestCrashPowerLoss lets the power fail at random instants of a broker that is
 // published to and read: a file system in memory keeps what was synced and an
-// arbitrary part of the rest. Guards F54, step 2 to 4, and F45, step 3 and 5.
+// arbitrary part of the rest.
 func TestCrashPowerLoss(t *testing.T) {
 	seed := drawCrashSeed(t)
 	events, unanswered, taken, points := 0, 0, 0, map[string]int{}

@@ -45,7 +45,7 @@ func waitFor(t *testing.T, what string, is func() bool) {
 
 // TestNearlyFullDisk: below min_free publishes are refused with 507, and
 // everything that reads or frees space works; with room again they are taken,
-// and a restart in between is no obstacle. Guards F56, step 1 to 3.
+// and a restart in between is no obstacle.
 func TestNearlyFullDisk(t *testing.T) {
 	mem := vfs.NewMem()
 	room := func(bytes uint64) {
@@ -214,7 +214,6 @@ func smallVolume(t *testing.T) (dir string) {
 }
 
 // TestFullVolume fills a small volume for real, deletes a topic, and goes on.
-// Guards F56, step 1 to 3.
 func TestFullVolume(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")

@@ -194,7 +194,7 @@ func (x *faulty) check() {
 
 // TestFailedSyncEndsTheBroker: once a write or sync of the log or the manifest
 // has failed nobody is answered and nothing new is shown; a second sync is
-// never trusted. After a restart every event is there once. Guards F56, step 4.
+// never trusted. After a restart every event is there once.
 func TestFailedSyncEndsTheBroker(t *testing.T) {
 	for name, match := range map[string]func(op errorfs.Op) bool{
 		"sync of the log":                    faultAt(".log", errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo),
@@ -271,7 +271,7 @@ func TestFailedTableIsWrittenAgain(t *testing.T) {
 }
 
 // TestFailedSyncOnCloseLosesNothing: the shutdown reports the failure and
-// leaves the log in place. Guards F56, step 4.
+// leaves the log in place.
 func TestFailedSyncOnCloseLosesNothing(t *testing.T) {
 	for _, part := range []string{".sst", ".log"} {
 		x := newFaulty(t, &fault{match: faultAt(part, errorfs.OpFileSync, errorfs.OpFileSyncData), err: syscall.EIO})

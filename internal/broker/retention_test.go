@@ -89,7 +89,7 @@ func TestRetentionInPortions(t *testing.T) {
 // TestTopicIsKeptToItsBytes: a topic of a mebibyte that gets ten keeps the newest
 // of them and the space of the others is reclaimed; a cursor from before is told
 // so, with the oldest and the newest one, and nothing is delivered until the
-// reader chooses. Guards F32, step 1 and 2.
+// reader chooses.
 func TestTopicIsKeptToItsBytes(t *testing.T) {
 	for _, cleanup := range []string{event.CleanupDelete, event.CleanupCompactDelete} {
 		t.Run(cleanup, func(t *testing.T) {

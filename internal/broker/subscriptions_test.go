@@ -108,7 +108,7 @@ func TestRetentionWaitsForSubscriptions(t *testing.T) {
 }
 
 // TestGapIsToldWithItsRange: past the operator's cap a subscription loses events,
-// and is told which. Guards F32, step 2.
+// and is told which.
 func TestGapIsToldWithItsRange(t *testing.T) {
 	x := newBox(t, broker.Options{HoldMax: time.Hour})
 	defer func() { x.close() }()
@@ -320,7 +320,7 @@ func TestStrictIsOneEventAtATime(t *testing.T) {
 
 // TestEventThatKillsItsConsumerIsQuarantined: the consumer of X falls silent each
 // time and others are taken meanwhile. Attempts are counted when they are handed
-// out, over a restart too. Guards F48, steps 1 to 3.
+// out, over a restart too.
 func TestEventThatKillsItsConsumerIsQuarantined(t *testing.T) {
 	x := newBox(t, broker.Options{})
 	defer func() { x.close() }()
@@ -370,8 +370,7 @@ func TestSilentConsumerQuarantinesNothing(t *testing.T) {
 }
 
 // TestRedrivingManyTimesAccumulatesNothing: what fails again replaces its dead
-// letter, and is quarantined after the number of returns that is set. Guards F48,
-// step 4.
+// letter, and is quarantined after the number of returns that is set.
 func TestRedrivingManyTimesAccumulatesNothing(t *testing.T) {
 	x := newBox(t, broker.Options{})
 	defer func() { x.close() }()
@@ -408,7 +407,7 @@ func TestRedrivingManyTimesAccumulatesNothing(t *testing.T) {
 }
 
 // TestDeadLettersOfDeadLettersDoNotGrow: two subscriptions on each other's dead
-// letters that always fail end after one pass. Guards F47, step 3.
+// letters that always fail end after one pass.
 func TestDeadLettersOfDeadLettersDoNotGrow(t *testing.T) {
 	x := newBox(t, broker.Options{})
 	defer func() { x.close() }()
@@ -430,8 +429,7 @@ func TestDeadLettersOfDeadLettersDoNotGrow(t *testing.T) {
 }
 
 // TestEventStaysWhileItsDeadLetterCannotBeStored: on a full disk the event is
-// kept, others go on, and acknowledging and redriving work. Guards F47, step 1,
-// and F56, step 2.
+// kept, others go on, and acknowledging and redriving work.
 func TestEventStaysWhileItsDeadLetterCannotBeStored(t *testing.T) {
 	mem := vfs.NewMem()
 	room := func(bytes uint64) {

@@ -27,9 +27,9 @@ type Webhook struct {
 	// open, so that one attempt has to tell whether to go on, and Probed that this
 	// attempt is under way: until it has ended nothing is handed out.
 	Proven, Probing, Probed bool
-	Failures        int  // since something succeeded last
-	Consented       bool // by the webhook handshake
-	Rate            int  // requests a minute that the endpoint allows; 0: any number
+	Failures                int  // since something succeeded last
+	Consented               bool // by the webhook handshake
+	Rate                    int  // requests a minute that the endpoint allows; 0: any number
 }
 
 // Webhook returns a webhook by its number; ok is false if there is none any more.

@@ -129,7 +129,7 @@ func isRefusal(err error) bool {
 
 // TestEveryURL: none of the URLs that are known to fool others reaches an address
 // of this machine, by whatever way it is refused. Names lead to the metadata
-// service of a cloud. Guards F27, step 1.
+// service of a cloud.
 func TestEveryURL(t *testing.T) {
 	resolver, _ := names(t, "169.254.169.254")
 	g := egress.NewGuard(egress.Options{Resolver: resolver})
@@ -160,7 +160,7 @@ func TestEveryURL(t *testing.T) {
 }
 
 // TestRebinding: a name that was public when it was checked, and is this machine
-// when it is dialled, is refused then, and nothing arrives. Guards F27, step 3.
+// when it is dialled, is refused then, and nothing arrives.
 func TestRebinding(t *testing.T) {
 	l, came := listener(t)
 	resolver, asked := names(t, "1.1.1.1", "127.0.0.1")

@@ -92,7 +92,7 @@ func TestVectors(t *testing.T) {
 }
 
 // TestSecretIsDecodedBeforeUse: the bytes of a secret are those that its base64
-// stands for, and rotation signs with both secrets. Guards F26, steps 1, 2 and 5.
+// stands for, and rotation signs with both secrets.
 func TestSecretIsDecodedBeforeUse(t *testing.T) {
 	first := mustParse(t, "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=")
 	second := mustParse(t, "whsec_ICEiIyQlJicoKSorLC0uLzAxMjM0NTY3ODk6Ozw9Pj8=")

@@ -243,8 +243,8 @@ func TestHostileFramesEndTheSocket(t *testing.T) {
 		{"8.1: text that is not UTF-8", 1007, frame(text, "{\"op\":\"\xff\"}")},
 		{"8.1: text that ends within a character", 1007, frame(text, "\xe2\x82")},
 		{"7.4.1: a kind of data that is not taken", 1003, frame(binmsg, "{}")},
-		{"F53: a frame of 2^63-1 bytes", 1009, []byte{text, 0x80 | 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}},
-		{"F53: a frame of one byte too many", 1009, cut(frame(text, strings.Repeat(" ", web.MessageBytesMax+1)), 14)},
+		{"a frame of 2^63-1 bytes", 1009, []byte{text, 0x80 | 127, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}},
+		{"a frame of one byte too many", 1009, cut(frame(text, strings.Repeat(" ", web.MessageBytesMax+1)), 14)},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			l := d.line("/v1/topics/a/events", v1)
@@ -330,7 +330,7 @@ func TestMessagesMayBeFragmented(t *testing.T) {
 	eq(t, "bytes held", d.server.HeldBytes(), 0)
 }
 
-// F53: endless tiny fragments, each of which costs more than it carries.
+// Endless tiny fragments, each of which costs more than it carries.
 func TestEndlessFragmentsEndTheSocket(t *testing.T) {
 	d := openDoor(t)
 	for _, payload := range []string{" ", ""} {
@@ -363,7 +363,7 @@ func TestEndlessFragmentsEndTheSocket(t *testing.T) {
 	eventually(t, "every socket gone", func() bool { return d.server.OpenStreams() == 0 && d.server.HeldBytes() == 0 })
 }
 
-// F53: a message that trickles in holds memory for as long as a request may.
+// A message that trickles in holds memory for as long as a request may.
 func TestTricklingMessageEndsTheSocket(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.ReadTimeout = time.Second })
 	l := d.line("/v1/topics/a/events", v1)
@@ -394,7 +394,7 @@ func TestTricklingMessageEndsTheSocket(t *testing.T) {
 	}
 }
 
-// F53: what is announced takes no memory, and what all sockets hold together is
+// What is announced takes no memory, and what all sockets hold together is
 // bounded.
 func TestSocketsShareTheBudget(t *testing.T) {
 	d := openDoor(t)

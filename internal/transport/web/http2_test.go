@@ -233,7 +233,7 @@ func (w *wire2) until(kind byte) (payload []byte, ok bool) {
 }
 
 // A stream whose reader gives no more credit is reset, and the connection may go
-// on (F18: nobody else waits for it).
+// on (nobody else waits for it).
 func TestStalledStreamOfHTTP2IsReset(t *testing.T) {
 	logged := make(lines, 64)
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout, o.web.Logger = 300*time.Millisecond, slogTo(logged) })
@@ -255,7 +255,7 @@ func TestStalledStreamOfHTTP2IsReset(t *testing.T) {
 	}
 }
 
-// F19: a connection of HTTP/2 on which nothing comes is asked, and ends.
+// A connection of HTTP/2 on which nothing comes is asked, and ends.
 func TestSilentConnectionOfHTTP2IsNoticed(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 100 * time.Millisecond })
 	w := d.wire2()

@@ -19,7 +19,7 @@ import (
 	"signalbox/internal/transport/web"
 )
 
-// F53: a compressed body is refused on every route alike, before anything of
+// A compressed body is refused on every route alike, before anything of
 // it is read.
 func TestCompressedBodiesAreRefusedEverywhere(t *testing.T) {
 	d := openDoor(t)
@@ -39,7 +39,7 @@ func TestCompressedBodiesAreRefusedEverywhere(t *testing.T) {
 	d.structured("a", ev("1", ""), "Content-Encoding: identity").want(t, 200)
 }
 
-// F53: small requests that would grow are refused quickly and without memory.
+// Small requests that would grow are refused quickly and without memory.
 func TestSmallRequestsCannotTakeMuchMemory(t *testing.T) {
 	d := openDoor(t)
 	d.structured("a", ev("warm", "")).want(t, 200)
@@ -91,7 +91,7 @@ func manyAttributes(n int) []string {
 	return header
 }
 
-// F53: a head beyond the limit is refused by net/http, which then closes.
+// A head beyond the limit is refused by net/http, which then closes.
 func TestEndlessHeadIsRefused(t *testing.T) {
 	d := openDoor(t)
 	_, _, head := d.raw("GET /healthz HTTP/1.1", "Host: localhost", "X: "+strings.Repeat("x", 600<<10))
@@ -100,7 +100,7 @@ func TestEndlessHeadIsRefused(t *testing.T) {
 	}
 }
 
-// F53: events of 64 KiB must pass in every mode (CloudEvents, Size Limits).
+// Events of 64 KiB must pass in every mode (CloudEvents, Size Limits).
 func TestEventsOf64KiBPassInEveryMode(t *testing.T) {
 	d := openDoor(t)
 	const size = 64 << 10

@@ -161,7 +161,7 @@ func TestAcceptChoosesBetweenStreamAndPoll(t *testing.T) {
 	}
 }
 
-// F15: a poll that ends with nothing still has a cursor, and is really held.
+// A poll that ends with nothing still has a cursor, and is really held.
 func TestTimeoutsCarryACursor(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -193,7 +193,7 @@ func TestTimeoutsCarryACursor(t *testing.T) {
 	eq(t, "Signalbox-Wait of wait=99999", a.header.Get("Signalbox-Wait"), "300")
 }
 
-// F15: a held poll is answered by the event, not by the end of the wait.
+// A held poll is answered by the event, not by the end of the wait.
 func TestHeldPollIsAnsweredByTheEvent(t *testing.T) {
 	t.Parallel()
 	d := openDoor(t)
@@ -223,7 +223,7 @@ func TestHeldPollIsAnsweredByTheEvent(t *testing.T) {
 	}
 }
 
-// F15: a poll of a quiet topic advances with what happens elsewhere, so that
+// A poll of a quiet topic advances with what happens elsewhere, so that
 // it need not step over it again.
 func TestCursorAdvancesOverOtherTopics(t *testing.T) {
 	t.Parallel()
@@ -258,7 +258,7 @@ func TestCursorAdvancesOverOtherTopics(t *testing.T) {
 	wg.Wait()
 }
 
-// F32: what can no longer be given is said, never skipped or rewound over.
+// What can no longer be given is said, never skipped or rewound over.
 func TestExpiredCursorIsSaidNotSkipped(t *testing.T) {
 	d := openDoor(t)
 	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)

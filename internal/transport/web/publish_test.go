@@ -58,7 +58,7 @@ func TestReceiptSaysWhatWasDecided(t *testing.T) {
 	eventually(t, "the event of ack=none is stored", func() bool { return d.count("a") == 4 })
 }
 
-// F01: header values are percent-decoded exactly once.
+// Header values are percent-decoded exactly once.
 func TestPercentEncodedHeaderValuesAreDecodedOnce(t *testing.T) {
 	d := openDoor(t)
 	for id, c := range map[string]struct{ sent, want string }{
@@ -76,7 +76,7 @@ func TestPercentEncodedHeaderValuesAreDecodedOnce(t *testing.T) {
 	eq(t, "events after the refusals", d.count("f"), before)
 }
 
-// F03: falsy and typed extension values survive, and what is no CloudEvents
+// Falsy and typed extension values survive, and what is no CloudEvents
 // type is refused.
 func TestFalsyAndTypedExtensionsSurvive(t *testing.T) {
 	d := openDoor(t)
@@ -108,7 +108,7 @@ func TestFalsyAndTypedExtensionsSurvive(t *testing.T) {
 	eq(t, "myext", d.published("f", "caps")["myext"], any("x"))
 }
 
-// F04: no body is no data; nothing is invented and nothing guessed.
+// No body is no data; nothing is invented and nothing guessed.
 func TestEmptyBodiesStayEmpty(t *testing.T) {
 	d := openDoor(t)
 	d.binary("f", "1", "", "Content-Type: text/plain").want(t, 200)
@@ -134,7 +134,7 @@ func TestEmptyBodiesStayEmpty(t *testing.T) {
 	}
 }
 
-// F05: the content type alone decides the mode, and nothing is reinterpreted.
+// The content type alone decides the mode, and nothing is reinterpreted.
 func TestContentTypeDecidesTheMode(t *testing.T) {
 	d := openDoor(t)
 	post := func(contentType, body string, header ...string) answer {
@@ -161,7 +161,7 @@ func TestContentTypeDecidesTheMode(t *testing.T) {
 	two.refused(t, 400, "header_invalid")
 }
 
-// F07: a batch is all or nothing, under its own media type only.
+// A batch is all or nothing, under its own media type only.
 func TestBatchIsAllOrNothing(t *testing.T) {
 	d := openDoor(t)
 	good := func(id, data string) string { return ev(id, "", `"data":`+data) }
@@ -222,7 +222,7 @@ func TestPreconditionsOnPublish(t *testing.T) {
 	d.batch("s", "["+ev("5", "k", someData)+"]", `If-None-Match: *`).refused(t, 400, "precondition_invalid")
 }
 
-// F44: an idempotency key names one request.
+// An idempotency key names one request.
 func TestIdempotencyKeyNamesOneRequest(t *testing.T) {
 	d := openDoor(t)
 	const key = "Idempotency-Key: 4f1d"
@@ -271,7 +271,7 @@ func TestIdempotencyKeyNamesOneRequest(t *testing.T) {
 	}
 }
 
-// F45: the pair of source and id identifies an event, across restarts.
+// The pair of source and id identifies an event, across restarts.
 func TestDuplicatesAreFoundAfterRestart(t *testing.T) {
 	d := openDoor(t)
 	d.put("s", `{"cleanup_policy":"compact"}`).want(t, 201)

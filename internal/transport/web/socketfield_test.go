@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// F18: one socket whose reader takes nothing holds up nobody and is cut in
+// One socket whose reader takes nothing holds up nobody and is cut in
 // bounded time. When its reader comes to it, the last thing it finds is a close
 // frame with the cursor, and with that it loses nothing.
 func TestStalledSocketIsToldWhereToResume(t *testing.T) {
@@ -68,7 +68,7 @@ func TestStalledSocketIsToldWhereToResume(t *testing.T) {
 	}
 }
 
-// F18: readers come and go while events are published, and some of them take
+// Readers come and go while events are published, and some of them take
 // nothing. Run it under the race detector.
 func TestSocketsComeAndGoWhileEventsArePublished(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = 50 * time.Millisecond })
@@ -93,7 +93,7 @@ func TestSocketsComeAndGoWhileEventsArePublished(t *testing.T) {
 	eventually(t, "every socket gone", func() bool { return d.server.OpenStreams() == 0 && d.server.HeldBytes() == 0 })
 }
 
-// F19: sockets whose other end has vanished take whatever is sent and never say
+// Sockets whose other end has vanished take whatever is sent and never say
 // anything. They are noticed by that, whether or not there are events.
 func TestHalfOpenSocketsAreNoticed(t *testing.T) {
 	t.Parallel()
@@ -151,7 +151,7 @@ func TestSlowSocketIsPacedAndNotCut(t *testing.T) {
 	}
 }
 
-// F44: a key is one key, whichever door it comes through.
+// A key is one key, whichever door it comes through.
 func TestIdempotencyKeyIsTheSameAtEveryDoor(t *testing.T) {
 	d := openDoor(t)
 	first := d.structured("a", ev("1", "", someData), "Idempotency-Key: k").want(t, 200).object(t)
@@ -166,7 +166,7 @@ func TestIdempotencyKeyIsTheSameAtEveryDoor(t *testing.T) {
 	eq(t, "another request", p.want("refused").Problem["code"], any("idempotency_key_reused"))
 }
 
-// F53: an event of exactly 64 KiB passes in both subprotocols.
+// An event of exactly 64 KiB passes in both subprotocols.
 func TestEventsOf64KiBPassInASocket(t *testing.T) {
 	d := openDoor(t)
 	for i, subprotocol := range []string{v1, "cloudevents.json"} {

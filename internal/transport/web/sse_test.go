@@ -87,7 +87,7 @@ func TestLineEndsInJSONDoNotBreakTheStream(t *testing.T) {
 	}
 }
 
-// F12: a quiet stream shows that it is alive, and moves its reader forward.
+// A quiet stream shows that it is alive, and moves its reader forward.
 func TestHeartbeatsCarryTheCursor(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 30 * time.Millisecond })
 	s := d.follow("/v1/topics/quiet/events?cursor=now")
@@ -122,7 +122,7 @@ func TestSkippedPositionsAreTold(t *testing.T) {
 	eq(t, "cursor of the marker", sync.lastID[:7], "@10502.")
 }
 
-// F12: neither the read timeout of the server nor anything else cuts a quiet
+// Neither the read timeout of the server nor anything else cuts a quiet
 // stream, a held poll or a compressed-minded client.
 func TestQuietStreamsOutliveTheReadTimeout(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestHeldPollEndsWithTheBroker(t *testing.T) {
 	}
 }
 
-// F32: a reset is said in the stream, with status 200 and without an id, for
+// A reset is said in the stream, with status 200 and without an id, for
 // an EventSource gives up for good at anything else.
 func TestResetIsSaidInTheStream(t *testing.T) {
 	d := openDoor(t)
@@ -242,7 +242,7 @@ func TestResetIsSaidInTheStream(t *testing.T) {
 	d.get("/v1/topics/a/events?cursor=x", "Accept: text/event-stream").refused(t, 400, "cursor_invalid")
 }
 
-// F11: replay and live are one; nobody's reconnection loses, repeats or takes
+// Replay and live are one; nobody's reconnection loses, repeats or takes
 // an event.
 func TestNothingIsLostBetweenReplayAndLive(t *testing.T) {
 	t.Parallel()

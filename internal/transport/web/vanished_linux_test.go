@@ -30,7 +30,7 @@ func vanish(t *testing.T, c net.Conn) {
 	}
 }
 
-// F19: event streams whose other end has vanished are gone after a heartbeat and
+// Event streams whose other end has vanished are gone after a heartbeat and
 // two more, events or not, and hold nothing; who is there sees nothing of it.
 func TestHalfOpenStreamsAreNoticed(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.Heartbeat = 300 * time.Millisecond })

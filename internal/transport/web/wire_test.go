@@ -172,7 +172,7 @@ func TestRefusalIsLoggedForDebugging(t *testing.T) {
 	}
 }
 
-// F12, F53: a reader that takes nothing is cut, its goroutines go with it, and
+// A reader that takes nothing is cut, its goroutines go with it, and
 // it loses nothing, for it resumes from the last id that it saw.
 func TestStalledReaderIsCutAndResumes(t *testing.T) {
 	logged := make(lines, 16)
@@ -249,7 +249,7 @@ func TestSlowReaderIsPacedNotCut(t *testing.T) {
 	}
 }
 
-// F32: a reader that falls out of what is retained while it is connected is
+// A reader that falls out of what is retained while it is connected is
 // told in the stream.
 func TestReaderThatFallsOutIsTold(t *testing.T) {
 	d := openDoor(t, func(o *doorOptions) { o.web.StallTimeout = time.Minute })
@@ -271,7 +271,7 @@ func TestReaderThatFallsOutIsTold(t *testing.T) {
 	}
 }
 
-// F12: a reader that resets its connection is gone at once, not at the next
+// A reader that resets its connection is gone at once, not at the next
 // heartbeat.
 func TestLeavingReaderIsNoticed(t *testing.T) {
 	d := openDoor(t)

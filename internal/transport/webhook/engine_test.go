@@ -63,7 +63,7 @@ func TestDelivery(t *testing.T) {
 
 // TestEachAttemptIsSignedAnew: the id stays, the time and the signature are those
 // of the attempt, and during a rotation of secrets there are two. An id with dots
-// in it does not get into what is signed. Guards F26, steps 3 and 4.
+// in it does not get into what is signed.
 func TestEachAttemptIsSignedAnew(t *testing.T) {
 	// Whatever is taken off for the spread, more than a second is left, and the time differs.
 	r := newRig(t, func(o *webhook.Options) { o.Schedule = []time.Duration{1300 * time.Millisecond} })
@@ -269,7 +269,7 @@ func TestStockDocument(t *testing.T) {
 }
 
 // TestGoneDisables: 410 ends deliveries at once, with an event that says so and
-// without losing the place; resuming goes on. Guards F29, steps 1 and 3.
+// without losing the place; resuming goes on.
 func TestGoneDisables(t *testing.T) {
 	r := newRig(t, nil)
 	s := r.sink(func(w http.ResponseWriter, _ *push, n int) {
@@ -304,7 +304,7 @@ func TestGoneDisables(t *testing.T) {
 }
 
 // TestRetryAfterIsObeyed: before the time that an endpoint has named, nothing is
-// sent to it, of any key. Guards F29, step 1.
+// sent to it, of any key.
 func TestRetryAfterIsObeyed(t *testing.T) {
 	for name, header := range map[string]func() string{
 		"seconds": func() string { return "2" },
@@ -351,7 +351,7 @@ func TestNextAttemptWaitsForTheEndpoint(t *testing.T) {
 }
 
 // TestRefusedAddressIsPermanent: a sink that leads where it must not is sent
-// nothing, is disabled, and is not tried again. Guards F27, step 3.
+// nothing, is disabled, and is not tried again.
 func TestRefusedAddressIsPermanent(t *testing.T) {
 	r := newRig(t, nil)
 	s := r.sink(nil)
@@ -371,7 +371,7 @@ func TestRefusedAddressIsPermanent(t *testing.T) {
 	}
 }
 
-// TestRedirectIsNotFollowed: 302 and 307 are failures. Guards F27, step 4.
+// TestRedirectIsNotFollowed: 302 and 307 are failures.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	for _, code := range []int{http.StatusFound, http.StatusTemporaryRedirect} {
 		r := newRig(t, nil)
@@ -392,7 +392,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 }
 
 // TestSpentEventIsADeadLetter: after the last attempt the event is in the topic of
-// dead letters, with what the endpoint said. Guards F29, step 4.
+// dead letters, with what the endpoint said.
 func TestSpentEventIsADeadLetter(t *testing.T) {
 	r := newRig(t, nil)
 	s := r.sink(func(w http.ResponseWriter, p *push, _ int) {

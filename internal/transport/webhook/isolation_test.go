@@ -65,8 +65,7 @@ func drip(c net.Conn, text string) {
 }
 
 // TestDeadEndpointsHoldUpNobody: beside very many endpoints that hang, drip or
-// cannot be reached, one that works gets its events at once. Guards F29, steps 1
-// and 2.
+// cannot be reached, one that works gets its events at once.
 func TestDeadEndpointsHoldUpNobody(t *testing.T) {
 	// Fewer attempts than dead endpoints, and a time limit longer than the test.
 	r := newRig(t, func(o *webhook.Options) { o.Attempts, o.HostAttempts, o.Timeout = 64, 16, 2*patience })
@@ -268,7 +267,7 @@ func drain(c net.Conn) {
 }
 
 // TestEveryAttemptEnds: whatever an endpoint does, an attempt ends by the timeout,
-// and little is read of what it says. Guards F29, step 1, and F27, step 6.
+// and little is read of what it says.
 func TestEveryAttemptEnds(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 52428800\r\n\r\n"
 	for name, c := range map[string]struct {
