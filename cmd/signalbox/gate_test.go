@@ -70,7 +70,10 @@ func TestGateAsksWhereThereAreAnswers(t *testing.T) {
 	if text := at("approve\nclose\n", "--format=text"); !strings.Contains(text, "approved msg_") || !strings.Contains(text, "--- 2 of 2") {
 		t.Errorf("with one answer it prints %s", text)
 	}
-	if text := at("later\ndeny\n\n", "--format=text"); !strings.Contains(text, "--- 1 of 1") || strings.Contains(text, "denied msg_") {
+	if text := at("deny\n\n", "--format=text"); !strings.Contains(text, "--- 1 of 1") || !strings.HasSuffix(text, "why: ") {
 		t.Errorf("with no reason it prints %s", text)
+	}
+	if text := at("later\n", "--format=text"); !strings.Contains(text, "--- 1 of 1") || !strings.HasSuffix(text, "to leave it: ") {
+		t.Errorf("where it is left for later it prints %s", text)
 	}
 }
