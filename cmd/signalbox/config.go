@@ -39,6 +39,8 @@ type Config struct {
 
 	// The origins whose pages may change things and open a WebSocket, such as https://console.example, separated by
 	// commas. They are compared letter for letter, port included. Pages of the broker's own origin and programs always may.
+	// But for a WebSocket such a page sends only what browsers send without asking first, such as a POST of a plain media type,
+	// and reads no answer: the broker sends no CORS headers.
 	AllowOrigin origins `key:"allow_origin" value:"origins" default:"" help:"origins, separated by commas, whose pages may change things and open a WebSocket beside the broker's own"`
 
 	// The file with the broker's certificate in PEM form, with those of its issuers behind it. With it and tls_key the
