@@ -23,27 +23,26 @@ func (a *app) healthCommand() *cobra.Command {
 		Use:   "health",
 		Short: "Ask a broker whether it is ready",
 		Long: "Ask a running broker whether it would accept a publish, which it proves by writing; with --live only whether it\n" +
-			"answers. For health checks of containers and scripts: the status is 0 if so, and 75 if not.",
+			"answers. For health checks of containers and scripts: the status is 0 if so, and 75 if not or if nothing answers. It is\n" +
+			"another one for what waiting does not mend: 1 for a certificate that is not to be trusted, 2 for a wrong command line.",
 		Example: "  signalbox health\n" +
 			"  signalbox health --live",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.health(cmd.Context(), live) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.health(cmd.Context(), live, healthTimeout) },
 	}
 	cmd.Flags().BoolVar(&live, "live", false, "only whether the process answers")
 	return cmd
 }
 
-func (a *app) health(ctx context.Context, live bool) error {
+func (a *app) health(ctx context.Context, live bool, timeout time.Duration) error {
 	text, err := a.text()
 	if err != nil {
 		return err
 	}
-	c, err := a.newClient(client.WithRetry(client.Retry{Attempts: 1}))
+	c, err := a.newClient(client.WithRetry(client.Retry{Attempts: 1}), client.WithAttemptTimeout(timeout))
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
 	ask, answer := c.Ready, "ready"
 	if live {
 		ask, answer = c.Alive, "ok"

@@ -145,7 +145,7 @@ func explain(err error, command string) (string, int) {
 		return e.text, e.code
 	}
 	if v := (*tls.CertificateVerificationError)(nil); errors.As(err, &v) {
-		return err.Error() + "; name who vouches for the broker's certificate with --ca", exitFailure
+		return err.Error() + certificateAdvice(v), exitFailure
 	}
 	if u := (*client.UnreachableError)(nil); errors.As(err, &u) {
 		return u.Error() + `; start a broker with "signalbox serve", or name another with --url`, exitUnavailable
@@ -160,6 +160,21 @@ func explain(err error, command string) (string, int) {
 		return fmt.Sprintf("%s; see %q", strings.TrimRight(firstLine(err.Error()), "."), command+" --help"), exitUsage
 	}
 	return err.Error(), exitFailure
+}
+
+// certificateAdvice says what to do about a certificate, where that is known. Trusting somebody else helps only where
+// nobody who is trusted vouches for it: who vouches cannot make up for its time or for its names.
+func certificateAdvice(err error) string {
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
+		return "; name who vouches for the broker's certificate with --ca"
+	}
+	if errors.As(err, new(x509.HostnameError)) {
+		return "; give the broker in --url a name that its certificate is for"
+	}
+	if c := (x509.CertificateInvalidError{}); errors.As(err, &c) && c.Reason == x509.Expired {
+		return "; renew the broker's certificate, or set this machine's clock if that is wrong"
+	}
+	return ""
 }
 
 // advise says what is wrong and what to do. A message of one plain clause says only the former; the code has the rest.

@@ -3,23 +3,30 @@
 package main
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
+	"io"
+	"log"
 	"log/slog"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
 
-// writeCertificate makes a certificate that is its own authority.
-func writeCertificate(certPath, keyPath string) error {
+// writeCertificate makes a certificate that is its own authority, good on this machine but for the changes.
+func writeCertificate(certPath, keyPath string, changes ...func(*x509.Certificate)) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
@@ -30,6 +37,9 @@ func writeCertificate(certPath, keyPath string) error {
 	}
 	template := &x509.Certificate{SerialNumber: serial, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"}, IsCA: true, BasicConstraintsValid: true}
+	for _, change := range changes {
+		change(template)
+	}
 	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
 		return err
@@ -93,5 +103,44 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 	if serial().Cmp(second) != 0 {
 		t.Error("without the file the certificate changed")
+	}
+}
+
+// What is wrong with a certificate decides what helps, and only for a stranger's it is
+// --ca. Waiting helps with none of them, so the status is not that of a broker that is
+// not ready yet.
+func TestCertificateFaultsAreToldApart(t *testing.T) {
+	dir := t.TempDir()
+	stranger := filepath.Join(dir, "stranger.pem")
+	if err := writeCertificate(stranger, filepath.Join(dir, "stranger-key.pem")); err != nil {
+		t.Fatal(err)
+	}
+	certPath, keyPath := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for _, c := range []struct {
+		name, ca, advice string
+		change           func(*x509.Certificate)
+	}{
+		{"a stranger's", stranger, "; name who vouches for the broker's certificate with --ca", func(*x509.Certificate) {}},
+		{"one of another host", certPath, "; give the broker in --url a name that its certificate is for", func(c *x509.Certificate) { c.IPAddresses = nil }},
+		{"an old one", certPath, "; renew the broker's certificate, or set this machine's clock if that is wrong", func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }},
+		{"one for something else", certPath, "incompatible key usage", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageCodeSigning} }},
+	} {
+		if err := writeCertificate(certPath, keyPath, c.change); err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.LoadX509KeyPair(certPath, keyPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		srv := httptest.NewUnstartedServer(http.NotFoundHandler())
+		srv.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+		srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+		srv.StartTLS()
+		var failed bytes.Buffer
+		code := run(t.Context(), []string{"health", "--url", srv.URL, "--ca", c.ca}, stdio{in: strings.NewReader(""), out: io.Discard, err: &failed})
+		srv.Close()
+		if code != exitFailure || !strings.HasSuffix(failed.String(), c.advice+"\n") {
+			t.Errorf("for %s the status is %d and it says %s", c.name, code, failed.String())
+		}
 	}
 }
