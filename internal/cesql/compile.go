@@ -201,6 +201,12 @@ func compileLike(n *node) booleanFunc {
 		return compileAny(n.kids[0].path, negated, func(m *Machine, v Value) bool { return m.like(p, m.toText(v)) })
 	}
 	f := compileText(n.kids[0])
+	if !p.looks() {
+		return func(m *Machine) bool {
+			text := f(m)
+			return m.errors == 0 && p.match(text) != negated
+		}
+	}
 	return func(m *Machine) bool {
 		text := f(m)
 		if m.errors != 0 {

@@ -215,10 +215,15 @@ func (m *masks) of(r rune) uint64 {
 	return m.any
 }
 
-// like is match, with the work of it. What is anchored and has no _ takes no more
-// than the pattern has bytes.
+// looks reports whether match looks at each character of a text. What is anchored and
+// has no _ takes no more than the pattern has bytes.
+func (p *pattern) looks() bool {
+	return len(p.between) > 0 || p.first.runes != nil || p.last.runes != nil
+}
+
+// like is match, with the work of it.
 func (m *Machine) like(p *pattern, text []byte) bool {
-	if len(p.between) > 0 || p.first.runes != nil || p.last.runes != nil {
+	if p.looks() {
 		m.spend(workText * len(text))
 	}
 	return p.match(text)

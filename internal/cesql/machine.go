@@ -54,10 +54,11 @@ func (m *Machine) TouchedData() bool { return m.touched }
 
 func (m *Machine) begin(x *Expression, e *Event) {
 	m.event, m.errors, m.touched = e, 0, false
-	if !m.goesOn {
+	if m.goesOn {
+		m.goesOn = false
+	} else {
 		m.refill(e)
 	}
-	m.goesOn = false
 	if cap(m.text) > keptBytes {
 		m.text = nil
 	}
