@@ -392,7 +392,12 @@ func (b *Broker) beginAt(op *eventlog.Subscription, d *event.Subscription, field
 	reader, err := b.dispatch.Open(spec)
 	var refused *event.Error
 	if errors.As(err, &refused) {
-		return refused.With(field)
+		switch refused.Field {
+		case "":
+			return refused.With(field)
+		case "view":
+			return refused.With("config.view")
+		}
 	}
 	if err != nil {
 		return err

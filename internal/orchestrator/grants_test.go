@@ -339,6 +339,11 @@ func TestGrantsThatLapseWhileNobodyDecides(t *testing.T) {
 		t.Parallel()
 		s := newStage(t, "")
 		over := make(chan time.Time, 1)
+		p := policy(t, webPolicy)
+		end := s.orchestrateUntil(p)
+		s.open("INC-1")
+		s.wait("INC-1", ticket.TypeApprovalRequest)
+		end()
 		s.gate("alice", func(m *ticketclient.Message, r *ticketclient.ApprovalRequest) (string, any) {
 			kind, payload := grant("alice", "")(m, r)
 			if len(over) == 0 {
@@ -348,11 +353,6 @@ func TestGrantsThatLapseWhileNobodyDecides(t *testing.T) {
 			}
 			return kind, payload
 		})
-		p := policy(t, webPolicy)
-		end := s.orchestrateUntil(p)
-		s.open("INC-1")
-		s.wait("INC-1", ticket.TypeApprovalRequest)
-		end()
 		s.wait("INC-1", ticket.TypeApprovalGrant)
 		time.Sleep(time.Until((<-over).Add(50 * time.Millisecond)))
 		over <- time.Time{} // what follows is granted for as long as is usual

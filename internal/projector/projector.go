@@ -40,11 +40,11 @@ import (
 // does not count what approvers granted before they asked for the ticket themselves, and
 // expects heartbeats of whoever is sent an execute. Level 6 forgets the heartbeats of
 // whoever is revoked, so that they are expected of whoever is registered again, added the
-// rows by which tickets are found by their state, has a request for approval wait for
+// rows by which tickets are found by their state, and has a request for approval wait for
 // the gate for as long as its grants do not count, and no longer than something can come
-// of it, and probes an endpoint with one event. Level 7 takes a message for a repetition
-// only if it is of the same ticket and to the same receiver, and no grant that names
-// another plan than its hash is of.
+// of it. Level 7 takes a message for a repetition only if it is of the same ticket and to
+// the same receiver, and no grant that names another plan than its hash is of, and probes
+// an endpoint with one event.
 const FeatureLevel = 7
 
 // Outcomes of a verdict. Their numbers are part of the stored format.

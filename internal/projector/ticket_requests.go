@@ -208,7 +208,7 @@ func (j *judged) asked() (*store.RequestRow, *event.Error, error) {
 		return nil, closed("payload/request_id", "The request has expired."), nil
 	case a.Hash != r.Hash && (a.Hash != "" || j.m.Type == ticket.TypeApprovalGrant):
 		return nil, conflict("payload/plan_hash", "The request is for the plan_hash %q.", r.Hash), nil
-	case a.Plan != "" && j.t.Plan != nil && a.Plan != j.t.Plan.ID: // whoever reads the grant reads this, and not the hash
+	case a.Plan != "" && j.t.Plan != nil && a.Plan != j.t.Plan.ID && (r.Kind == requestPlan || r.Kind == requestAcceptPartial): // whoever reads the grant reads this, and not the hash
 		return nil, conflict("payload/plan_id", "The request is for the plan_id %q.", j.t.Plan.ID), nil
 	}
 	return r, nil, nil

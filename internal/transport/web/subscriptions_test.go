@@ -312,6 +312,9 @@ func TestPlacesThatAreNone(t *testing.T) {
 			t.Errorf("%s: %s", c.body, detail)
 		}
 	}
+	d.put("plain", `{"cleanup_policy":"delete"}`)
+	p := d.call("POST", "/v1/subscriptions", `{"protocol":"SIGNALBOX","config":{"view":"current","topics":["plain"]}}`).refused(t, 400, "view_invalid")
+	eq(t, "field of a view that is none", p["field"], any("config.view"))
 }
 
 // TestNewestStreamWins: a connection that takes the stream ends the one that had it.
