@@ -75,7 +75,7 @@ func selectionSteps(path string) (steps []string) {
 	for more := true; more; {
 		var name string
 		if name, path, more = cutQuoted(path); name == "" {
-			if name, path, more = strings.Cut(path, "."); CheckPath(name) != nil || strings.Contains(name, "[") {
+			if name, path, more = strings.Cut(path, "."); CheckPath(name) != nil || strings.Contains(name, "[") || name == `''` || name == `""` {
 				return nil
 			}
 		}
@@ -93,7 +93,7 @@ func cutQuoted(path string) (name, rest string, more bool) {
 		return "", path, false
 	}
 	name, rest, closed := strings.Cut(path[1:], path[:1])
-	if rest, more = strings.CutPrefix(rest, "."); !closed || !more && rest != "" {
+	if rest, more = strings.CutPrefix(rest, "."); !closed || name == "" || !more && rest != "" {
 		return "", path, false
 	}
 	return name, rest, more

@@ -157,7 +157,7 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s selects\n%s, not\n%s", list, got, want)
 		}
 	}
-	for _, list := range []string{"A", "data.", "data..a", "data.a[0]", `data.'a'.`, `data.'a'..b`, "data.a" + strings.Repeat(".a", event.MaxPathDepth), ""} {
+	for _, list := range []string{"A", "data.", "data..a", "data.a[0]", `data.'a'.`, `data.'a'..b`, `data.''.x`, `data."".x`, `data.x.''`, "data.a" + strings.Repeat(".a", event.MaxPathDepth), ""} {
 		if _, err := event.ParseSelection([]string{list}); err == nil {
 			t.Errorf("%q is a selection", list)
 		}

@@ -67,7 +67,7 @@ func (c *WebhookConfig) given() string {
 		return "secrets"
 	case c.Handshake:
 		return "handshake"
-	case c.DisableAfter != d.DisableAfter:
+	case c.DisableAfter != 0 && c.DisableAfter != d.DisableAfter: // never is true of all others
 		return "disable_after"
 	}
 	return ""

@@ -131,7 +131,7 @@ func TestRefusedWebhooks(t *testing.T) {
 		"config.content_mode ":          `{"protocol":"SIGNALBOX","config":{"content_mode":"binary"}}`,
 		"config.handshake ":             `{"protocol":"SIGNALBOX","config":{"handshake":true}}`,
 		"config.secrets ":               `{"protocol":"SIGNALBOX","config":{"secrets":["x"]}}`,
-		"config.disable_after ":         `{"protocol":"SIGNALBOX","config":{"kind":"stream","disable_after":null}}`,
+		"config.disable_after ":         `{"protocol":"SIGNALBOX","config":{"kind":"stream","disable_after":"1h"}}`,
 		"protocolsettings.method":       `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"method":"PUT"}}`,
 		"protocolsettings.qos":          `{"protocol":"HTTP","sink":"https://a.example/","protocolsettings":{"qos":1}}`,
 		"sinkcredential.credentialtype": `{"protocol":"HTTP","sink":"https://a.example/","sinkcredential":{"credentialtype":"REFRESHTOKEN","accesstoken":"a","accesstokenexpiresutc":"a","accesstokentype":"a","refreshtoken":"a","refreshtokenendpoint":"a"}}`,

@@ -19,12 +19,12 @@ func Open(o Options) (*Broker, error) {
 	o.fill()
 	counted := metrics.New()
 	var opened atomic.Bool
-	told := sync.OnceFunc(func() {
-		o.Logger.Error("the start waits until a table can be written", "data", o.Dir, "todo", "make room on the volume of the data directory; then the start goes on by itself")
-	})
-	retry := func(error) {
+	var told sync.Once
+	retry := func(err error) {
 		if !opened.Load() {
-			told()
+			told.Do(func() {
+				o.Logger.Error("the start waits until a table can be written, and goes on by itself then", "data", o.Dir, "err", err, "todo", "if the volume is full, make room; else see to what err says")
+			})
 		}
 		time.Sleep(tableRetry)
 	}
@@ -32,11 +32,11 @@ func Open(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, err
 	}
-	opened.Store(true)
 	b, err := start(o, s, counted)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	opened.Store(true)
 	b.notePlace()
 	return b, nil
 }

@@ -67,7 +67,11 @@ func (m *Machine) Decider(f *Filter, e *cesql.Event) (clause string, errors cesq
 		p = p.kids[i]
 	}
 	if p.op == opSQL {
+		errors := m.errors
 		step := m.cesql.Explain(p.sql, e)
+		if step.Passes { // by itself, but not with the work that those before it have left
+			return p.text(), errors
+		}
 		decider := step.Decider()
 		return decider.Clause, decider.Errors
 	}

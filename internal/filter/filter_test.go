@@ -414,4 +414,23 @@ func TestConditionsShareTheWork(t *testing.T) {
 	if clause, errors := m.Decider(f, e); clause != f.Text() || !errors.Has(cesql.GenericError) {
 		t.Errorf("decided by %.40s with %v", clause, errors)
 	}
+	// One that would hold by itself is no reason without the error that ended it.
+	starved := 0
+	for n := range many {
+		none := make([]string, n)
+		for i := range none {
+			none[i] = `{"not":` + many[i] + `}`
+		}
+		f := mustDocument(t, `[{"all":[`+strings.Join(append(none, `{"sql":"data.b = 1"}`), ",")+`]}]`)
+		if m.Match(f, e) {
+			continue
+		}
+		starved++
+		if clause, errors := m.Decider(f, e); !errors.Has(cesql.GenericError) {
+			t.Errorf("behind %d costly ones decided by %.40s with %v", n, clause, errors)
+		}
+	}
+	if starved == 0 {
+		t.Error("no number of conditions has used up the work")
+	}
 }

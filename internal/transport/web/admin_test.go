@@ -101,6 +101,8 @@ func TestPagesOfOtherSitesChangeNothing(t *testing.T) {
 	d.get("/v1/topics/a/events", "Origin: https://example.com").want(t, 200) // which the page cannot read
 	// To follow a subscription is to take the place of its client.
 	d.get("/v1/subscriptions/s/events", "Accept: text/event-stream", "Origin: https://example.com").refused(t, 403, "origin_refused")
+	// And to follow as somebody is to say on $presence that they are there.
+	d.get("/v1/events?topics=%3E&agent=net", "Accept: text/event-stream", "Origin: https://example.com").refused(t, 403, "origin_refused")
 	d.get("/v1/subscriptions/s/events", "Accept: text/event-stream", "Origin: http://"+d.addr).refused(t, 404, "subscription_unknown")
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"signalbox/event"
 )
@@ -93,9 +94,11 @@ func (s *Server) readBody(r *http.Request, limit int) (body []byte, held int, er
 // before they look for an answer; closing the connection meanwhile takes the answer
 // away from them, and leaves them with a reset instead of a code. Whoever has asked
 // first (Expect) sends nothing now, and HTTP/2 has its answers beside its bodies.
-func unwanted(r *http.Request) {
+func (s *Server) unwanted(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 && r.ContentLength != 0 && r.ContentLength <= unwantedBytesMax && r.Body != nil && r.Header.Get("Expect") == "" {
-		_, _ = io.CopyN(io.Discard, r.Body, unwantedBytesMax) // within the time that a request has
+		// The time that a request has; a poll may have lifted it.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(s.opt.ReadTimeout))
+		_, _ = io.CopyN(io.Discard, r.Body, unwantedBytesMax)
 	}
 }
 

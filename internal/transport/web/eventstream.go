@@ -20,6 +20,11 @@ const resetRetry = 60 * time.Second
 // eventStream answers with an event stream (HTML standard, section 9.2). Data
 // events carry no event field, so that onmessage sees them.
 func (s *Server) eventStream(w http.ResponseWriter, r *http.Request, p reading) error {
+	if p.agent != "" { // which is said to be connected
+		if err := s.checkPage(changing(r)); err != nil {
+			return err
+		}
+	}
 	s.streams.enter() // before net/http loses sight of the connection, see Serve
 	reader, reset, err := s.open(&p)
 	// An EventSource gives up for good at any status but 200. That is right

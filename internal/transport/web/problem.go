@@ -38,7 +38,7 @@ func (s *Server) problem(w http.ResponseWriter, r *http.Request, err error) {
 	if wait := retryAfter(e.Code); wait > 0 {
 		h.Set("Retry-After", strconv.Itoa(wait))
 	}
-	unwanted(r)
+	s.unwanted(w, r)
 	body := appendProblem(nil, e, status)
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(status)

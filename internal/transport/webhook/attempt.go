@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
@@ -344,7 +345,10 @@ func (e *Engine) failure(err error, written bool, id string) outcome {
 	o := outcome{class: metrics.WebhookFailed, reason: "the endpoint cannot be reached", unanswered: written}
 	var dns *net.DNSError
 	var netErr net.Error
+	var noTLS tls.RecordHeaderError
 	switch {
+	case errors.As(err, &noTLS):
+		o.reason = "the endpoint does not speak TLS"
 	case errors.As(err, &dns):
 		o.reason = "the endpoint's name cannot be resolved"
 	case errors.As(err, &netErr) && netErr.Timeout() || errors.Is(err, context.DeadlineExceeded):
