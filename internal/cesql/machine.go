@@ -9,8 +9,8 @@ type Machine struct {
 	event   *Event
 	errors  Errors
 	touched bool
-	work    int       // that may still be done
-	goesOn  bool      // the next evaluation has what is left of it
+	work    int       // that the evaluation has done, and those that it belongs to
+	before  int       // what the next evaluation begins with
 	other   Value     // what the values of a path with [*] are compared with
 	text    []byte    // made by casts, functions and escapes in data
 	stack   []Value   // arguments of functions
@@ -54,11 +54,7 @@ func (m *Machine) TouchedData() bool { return m.touched }
 
 func (m *Machine) begin(x *Expression, e *Event) {
 	m.event, m.errors, m.touched = e, 0, false
-	if m.goesOn {
-		m.goesOn = false
-	} else {
-		m.refill(e)
-	}
+	m.work, m.before = m.before, 0
 	if cap(m.text) > keptBytes {
 		m.text = nil
 	}

@@ -33,28 +33,27 @@ const (
 	workCompare = 4
 )
 
-// refill gives the machine the work of an evaluation.
-func (m *Machine) refill(e *Event) {
-	m.work = workBase
-	if e.form == JSONData {
-		m.work += workPerByte * len(e.data)
-	}
-}
-
 // Continue has the next evaluation, of the same event, belong together with the last
 // one: both of them may do the work of one.
-func (m *Machine) Continue() { m.goesOn = true }
+func (m *Machine) Continue() { m.before = m.work }
 
 // spend counts work that is to be done, or has been. What is begun is finished: nothing
 // by itself is more than to look at the whole data once or twice.
 func (m *Machine) spend(work int) {
-	if m.work -= work; m.work < 0 {
+	if m.work += work; m.spent() {
 		m.errors |= GenericError
 	}
 }
 
 // spent reports whether the evaluation has done more than it may.
-func (m *Machine) spent() bool { return m.work < 0 }
+func (m *Machine) spent() bool { return m.work > workBase && m.work > m.most() }
+
+func (m *Machine) most() int {
+	if m.event.form != JSONData {
+		return workBase
+	}
+	return workBase + workPerByte*len(m.event.data)
+}
 
 // spendComparison counts the comparison of two values, and what it takes to find
 // which number a text is.

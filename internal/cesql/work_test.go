@@ -49,7 +49,7 @@ func TestNoExpressionStarves(t *testing.T) {
 		e, m := newEvent(nil, c[1]), cesql.Machine{}
 		passes := m.Match(x, e)
 		may := 64*len(c[1]) + 8<<20
-		work := m.Work(e)
+		work := m.Work()
 		if most := may + 8*len(c[1]); passes || work > most { // what is begun is finished
 			t.Errorf("%s: %v after %d of work, %d for each byte", name, passes, work, work/len(c[1]))
 		}
@@ -82,10 +82,10 @@ func TestPartsShareTheWork(t *testing.T) {
 	c := hostile(1 << 16)["elements of elements"]
 	x, cheap, e, m := mustParse(t, c[0]), mustParse(t, `data[0] = 7`), newEvent(nil, c[1]), cesql.Machine{}
 	m.Match(x, e)
-	done := m.Work(e)
+	done := m.Work()
 	m.Continue()
-	if m.Match(x, e); m.Work(e) < done || m.Work(e) > done+done/8 {
-		t.Errorf("%d of work, and then %d", done, m.Work(e))
+	if m.Match(x, e); m.Work() < done || m.Work() > done+done/8 {
+		t.Errorf("%d of work, and then %d", done, m.Work())
 	}
 	m.Continue()
 	if m.Match(cheap, e) || !m.Errors().Has(cesql.GenericError) {
