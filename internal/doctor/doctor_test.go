@@ -255,19 +255,3 @@ func TestWhatIsNotThereIsNoDamage(t *testing.T) {
 		t.Errorf("a full disk: %+v, %v", r.Findings, err)
 	}
 }
-
-// TestFilesOfAnotherUserAreAFinding: a broker that was once started as root leaves them.
-func TestFilesOfAnotherUserAreAFinding(t *testing.T) {
-	if os.Geteuid() == 0 {
-		t.Skip("root may read everything")
-	}
-	dir := filepath.Join(t.TempDir(), "data")
-	fill(t, dir)
-	if err := os.Chmod(filepath.Join(dir, "LOCK"), 0); err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(examine(t, dir).Findings, func(f doctor.Finding) bool { return f.Check == "data" && f.Severity == doctor.Critical })
-	if i < 0 {
-		t.Error("there is no finding")
-	}
-}
