@@ -362,7 +362,9 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
 	e.setSink(ep, w.Document.Sink)
-	e.sendAll(ctx, ep, e.consign(ctx, lot, w, target, messages))
+	if len(messages) > 0 {
+		e.sendAll(ctx, ep, e.consign(ctx, lot, w, target, messages))
+	}
 	if next >= 0 {
 		e.b.WebhookAgain(ep.number, next)
 	}

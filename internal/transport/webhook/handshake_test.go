@@ -150,3 +150,15 @@ func TestNobodyConsentsForAnother(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 }
+
+// TestSinkWithoutTLS: whoever answers https with plain HTTP has no certificate that could be
+// at fault.
+func TestSinkWithoutTLS(t *testing.T) {
+	r := newRig(t, nil)
+	id := r.subscribe(strings.Replace(r.sink(nil).URL, "http:", "https:", 1), "")
+	r.publish("a", "1", "k")
+	r.until("it has failed", func() bool { return r.status(id).Nacked > 0 })
+	if got := r.status(id).Error; got != "the endpoint does not speak TLS" {
+		t.Errorf("told: %s", got)
+	}
+}
