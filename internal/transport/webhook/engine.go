@@ -112,6 +112,7 @@ type endpoint struct {
 	again    bool      // and then look once more; guarded by Engine.mu
 	sink     string    // to which events may leave; "": to none just now; guarded by Engine.mu
 	halting  int       // outcomes that halt it and are not stored yet; guarded by Engine.mu
+	halted   bool      // since the look for its next events began; guarded by Engine.mu
 	nextSend time.Time // by the rate that it allows; owned by whoever set busy
 }
 
@@ -230,8 +231,8 @@ func (e *Engine) end(ep *endpoint) {
 // take hands out what an endpoint may get just now, and sends it.
 func (e *Engine) take(ctx context.Context, ep *endpoint) {
 	defer e.end(ep)
-	if e.halted(ep) {
-		return // it comes again when that is stored
+	if !e.look(ep) {
+		return // it comes again when what halts it is stored
 	}
 	w, ok, err := e.b.Webhook(ep.number)
 	if err == nil && (!ok || w.Wait != 0 || w.Document.Sink != e.sinkOf(ep)) {
@@ -278,7 +279,7 @@ func (e *Engine) take(ctx context.Context, ep *endpoint) {
 		e.starts(ep, 1)
 		e.running.Go(func() {
 			e.handshake(ctx, &w, target)
-			e.slots.give(lot, 1, 0, e.wake)
+			e.slots.give(lot, load{attempts: 1}, 0, e.wake)
 			e.done(ep, 1, 0)
 		})
 		return
@@ -297,7 +298,7 @@ func (e *Engine) sinkOf(ep *endpoint) string {
 func (e *Engine) setSink(ep *endpoint, sink string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if ep.halting == 0 {
+	if sink == "" || !ep.halted {
 		ep.sink = sink
 	}
 }
@@ -309,12 +310,16 @@ func (e *Engine) halt(ep *endpoint) {
 	defer e.mu.Unlock()
 	ep.sink = ""
 	ep.halting++
+	ep.halted = true
 }
 
-func (e *Engine) halted(ep *endpoint) bool {
+// look begins a look for the next events of an endpoint, unless it is halted. What halts it
+// from now on counts for what the look hands out, too, even if it is stored before that.
+func (e *Engine) look(ep *endpoint) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return ep.halting > 0
+	ep.halted = ep.halting > 0
+	return !ep.halted
 }
 
 func (e *Engine) under(ep *endpoint) int {
@@ -344,7 +349,7 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 	}
 	handed, next, err := e.b.HandOutWebhook(ctx, w.Document.ID, limit)
 	if err != nil {
-		e.slots.give(lot, lot.n, 0, e.wake)
+		e.slots.give(lot, load{attempts: lot.n}, 0, e.wake)
 		if ctx.Err() == nil && !outdated(err) {
 			e.log.Warn("the events of a webhook cannot be handed out, and are again in a moment", "subscription", w.Document.ID, "err", err)
 			e.b.WebhookAgain(ep.number, retryTake)
@@ -357,7 +362,7 @@ func (e *Engine) handOut(ctx context.Context, ep *endpoint, lot lot, w *broker.W
 		bytes += len(m.body)
 	}
 	e.slots.hold(lot, bytes)
-	e.slots.give(lot, lot.n-len(messages), 0, e.wake)
+	e.slots.give(lot, load{attempts: lot.n - len(messages)}, 0, e.wake)
 	if w.Rate > 0 && len(messages) > 0 {
 		ep.nextSend = time.Now().Add(time.Minute / time.Duration(w.Rate))
 	}
@@ -411,11 +416,11 @@ func (e *Engine) wake(number uint32) { e.b.WebhookAgain(number, 0) }
 func (e *Engine) deliver(ctx context.Context, ep *endpoint, c *consignment, m *message) {
 	o, d, bytes := e.send(ctx, ep, c, m), &c.w.Document, len(m.body)
 	m.body = nil // others of the consignment are under way for longer
+	quick := 0
 	if o.class == metrics.WebhookDelivered && o.took <= e.timeout(d)/quickPart {
-		e.slots.quick(c.lot, bytes, e.wake)
-	} else {
-		e.slots.give(c.lot, 1, bytes, e.wake)
+		quick = 1
 	}
+	e.slots.give(c.lot, load{1, bytes}, quick, e.wake)
 	if ctx.Err() != nil && o.class != metrics.WebhookDelivered {
 		e.done(ep, 1, 0) // the broker stops: it is sent again after its deadline
 		return

@@ -24,7 +24,7 @@ type slots struct {
 	hostMost int
 	all      load
 	unproven load
-	hosts    map[string]*host // that have something under way, or somebody waiting
+	hosts    map[string]*host // that have something under way, or had a moment ago
 	waiting  []uint32         // for any slot; each comes again when some are free
 	proven   []uint32         // among endpoints that work
 	listed   map[uint32]bool  // in waiting or proven
@@ -60,7 +60,8 @@ func (l load) free(beside load) int {
 // host is a host and port. To be stored as handed out takes an event as long as a fast
 // endpoint needs for many; so as many are handed out ahead as were quickly delivered since
 // the last time: by then they have left. A slow endpoint gets none ahead, and nobody while
-// half of all slots are taken.
+// half of all slots are taken. One that has quickly delivered all that it had is remembered
+// until it is looked for more.
 type host struct {
 	out     int
 	quick   int           // deliveries since something was taken last
@@ -107,8 +108,7 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	defer s.mu.Unlock()
 	h := s.hosts[name]
 	if h == nil {
-		h = &host{sending: make(chan struct{}, s.hostMost)}
-		s.hosts[name] = h
+		h = s.newHost(name)
 	}
 	most := s.hostMost
 	if proven && 2*s.all.attempts < s.most.attempts {
@@ -126,9 +126,7 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	}
 	free := s.free(proven)
 	if free <= 0 {
-		if h.out == 0 && len(h.waiting) == 0 {
-			delete(s.hosts, name)
-		}
+		s.forget(name, h)
 		if !s.listed[number] {
 			s.listed[number] = true
 			if proven {
@@ -143,6 +141,27 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 	s.count(h, proven, load{n, 0})
 	h.quick = 0
 	return lot{n, name, proven, h.sending}, true
+}
+
+// newHost is called with mu held. Hosts with nothing under way are few, unless what they
+// had was the last of endpoints that are paused or deleted: these are forgotten here.
+func (s *slots) newHost(name string) *host {
+	if len(s.hosts) >= 2*s.most.attempts {
+		for name, h := range s.hosts {
+			s.forget(name, h)
+		}
+	}
+	h := &host{sending: make(chan struct{}, s.hostMost)}
+	s.hosts[name] = h
+	return h
+}
+
+// forget forgets a host that has nothing under way, and for which nobody waits. It is
+// called with mu held.
+func (s *slots) forget(name string, h *host) {
+	if h.out == 0 && len(h.waiting) == 0 {
+		delete(s.hosts, name)
+	}
 }
 
 // free is how many slots there are for endpoints that are proven, or for all others: what
@@ -166,30 +185,24 @@ func (s *slots) next() *[]uint32 {
 	return &s.proven
 }
 
-// quick gives the slot of an attempt back that took a short time to succeed.
-func (s *slots) quick(l lot, bytes int, wake func(number uint32)) {
-	s.mu.Lock()
-	s.hosts[l.host].quick++
-	s.mu.Unlock()
-	s.give(l, 1, bytes, wake)
-}
-
-// give gives slots back, with the bytes of their attempts, and wakes as many webhooks
-// as wait for them.
-func (s *slots) give(l lot, n, bytes int, wake func(number uint32)) {
-	if n <= 0 {
+// give gives slots back, with the bytes of their attempts, of which so many took a short
+// time to succeed, and wakes as many webhooks as wait for them. All of that is one step:
+// who took in between would have no use for the slot, and count the quick ones as used.
+func (s *slots) give(l lot, back load, quick int, wake func(number uint32)) {
+	if back.attempts <= 0 {
 		return
 	}
 	s.mu.Lock()
 	h := s.hosts[l.host]
-	s.count(h, l.proven, load{-n, -bytes})
+	s.count(h, l.proven, load{}.minus(back))
+	h.quick += quick
 	var woken []uint32
-	for range min(n, len(h.waiting)) {
+	for range min(back.attempts, len(h.waiting)) {
 		woken = append(woken, h.waiting[0])
 		delete(h.listed, h.waiting[0])
 		h.waiting = h.waiting[1:]
 	}
-	for range n {
+	for range back.attempts {
 		from := s.next()
 		if len(*from) == 0 {
 			break
@@ -198,8 +211,8 @@ func (s *slots) give(l lot, n, bytes int, wake func(number uint32)) {
 		delete(s.listed, (*from)[0])
 		*from = (*from)[1:]
 	}
-	if h.out == 0 && len(h.waiting) == 0 {
-		delete(s.hosts, l.host)
+	if quick == 0 {
+		s.forget(l.host, h)
 	}
 	s.mu.Unlock()
 	for _, number := range woken {
