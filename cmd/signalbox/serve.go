@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"sync"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -129,7 +130,9 @@ func (a *app) serve(ctx context.Context, f *configFlags, restored bool) (err err
 	a.banner(scheme+listener.Addr().String(), c.Data)
 	logger.Info("listening", "address", listener.Addr().String(), "data", c.Data, "head", b.Head().String())
 	notify("READY=1", logger)
-	defer context.AfterFunc(ctx, func() { notify("STOPPING=1", logger) })()
+	stopping := sync.OnceFunc(func() { notify("STOPPING=1", logger) })
+	defer stopping() // what ctx calls may come too late
+	defer context.AfterFunc(ctx, stopping)()
 	defer engine.Start(ctx)()
 	if err := server.Serve(ctx, listener); err != nil {
 		return err
