@@ -84,16 +84,18 @@ func (b *Broker) applyGroup(group []*eventlog.Proposal) (taken int, err error) {
 	b.deliveries.stir(out.Subscriptions)
 	b.due.stir(out.Subscriptions)
 	b.due.offer(out.Applied)
+	for i := range out.Results {
+		b.count(&t, group[i], &out.Results[i])
+		if c, ok := group[i].Local.(*call); ok && group[i].Kind == eventlog.KindEvents {
+			b.metrics.Publish.Ack.Observe((durable - c.began).Seconds())
+		}
+	}
+	b.counted(&t, &out, began, applied, durable) // before anybody can have an answer and look for it
 	for i, result := range out.Results {
-		b.count(&t, group[i], &result)
 		if c, ok := group[i].Local.(*call); ok {
-			if group[i].Kind == eventlog.KindEvents {
-				b.metrics.Publish.Ack.Observe((durable - c.began).Seconds())
-			}
 			b.external.answer(c, group[i], result, out.Space.Leaves)
 		}
 	}
 	b.external.committed(group[:out.Taken])
-	b.counted(&t, &out, began, applied, durable)
 	return out.Taken, nil
 }

@@ -3,9 +3,13 @@
 package broker_test
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
@@ -34,6 +38,27 @@ func (x *box) wantMetrics(pairs ...string) {
 			x.t.Errorf("%s is %s, want %s", pairs[i], got, pairs[i+1])
 		}
 	}
+}
+
+// TestWhoeverHasAnAnswerIsCounted: a scrape that follows an answer has what it was for.
+func TestWhoeverHasAnAnswerIsCounted(t *testing.T) {
+	x := newBox(t, broker.Options{})
+	defer x.close()
+	var answered atomic.Int64
+	parallel(64, func(p int) { // many share a commit, and some of them are answered early
+		for i := range 20 {
+			if _, err := x.send(broker.PublishRequest{Topic: "a", Events: []*event.Event{x.draft(fmt.Sprint(p, ".", i), "", nil)}}); err != nil {
+				t.Error(err)
+				return
+			}
+			want := answered.Add(1)
+			var counted dto.Metric
+			if err := x.Metrics().Publish.Accepted.Write(&counted); err != nil || int64(counted.GetCounter().GetValue()) < want {
+				t.Errorf("%d events have receipts, and %v are counted, %v", want, counted.GetCounter().GetValue(), err)
+				return
+			}
+		}
+	})
 }
 
 func TestRetentionIsCounted(t *testing.T) {
