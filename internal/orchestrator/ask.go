@@ -171,11 +171,9 @@ func (d *decision) resumption() string {
 		return "undo what took effect"
 	case d.resumeTo == "ROLLING_BACK":
 		return "try the rollback again"
-	case d.resumeTo == "APPROVED" && d.refusal() != nil && d.low():
-		return "carry the plan out although it was denied, for by its tier nobody has to approve it"
 	case d.resumeTo == "APPROVED" && d.refusal() != nil:
 		return "ask for another plan, for this one was denied"
-	case (d.resumeTo == "EXECUTING" || d.resumeTo == "VERIFYING") && d.refusal() != nil && !d.low():
+	case (d.resumeTo == "EXECUTING" || d.resumeTo == "VERIFYING") && d.refusal() != nil:
 		return "ask again for the approval of what is left of the plan"
 	case d.resumeTo == "AWAITING_APPROVAL":
 		return "ask for the approval of the plan again"

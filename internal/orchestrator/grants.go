@@ -57,7 +57,8 @@ func (d *decision) live(request *ticketclient.Message) (l standing) {
 // granted says where the approval of the plan has come to. By the rules of the broker
 // nobody has to approve one of a low tier while no breaker is open, although they were
 // asked while one was: it names no grants then, which may be over, and is not made anew
-// for that. A denial counts all the same, whatever was granted before.
+// for that. A denial counts all the same, whatever was granted before: once the gate has
+// seen it and said to go on, it is asked again, or the plan made anew.
 func (d *decision) granted() standing {
 	switch {
 	case d.refusal() != nil:
@@ -70,7 +71,7 @@ func (d *decision) granted() standing {
 
 // low reports whether nobody has to approve the plan, by the rules of the broker.
 func (d *decision) low() bool {
-	return d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
+	return !d.denied && d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
 }
 
 // refusal is the denial of the plan, nil if nobody has denied it, or the gate has seen
@@ -83,11 +84,10 @@ func (v *view) refusal() *ticketclient.Message {
 }
 
 // withdrawn deals with a plan that somebody has denied once it was approved, before
-// anything of it was begun. By the table such a plan is made anew, but for one that
-// nobody had to approve: that, and what comes of a denial where the policy does not have
-// it planned again, is for the gate to say.
+// anything of it was begun. What comes of that where the policy does not have it planned
+// again is for the gate to say.
 func (d *decision) withdrawn(no *ticketclient.Message) {
-	if d.rule.OnDenied == ActReplan && !d.low() {
+	if d.rule.OnDenied == ActReplan {
 		d.replan(no)
 		return
 	}

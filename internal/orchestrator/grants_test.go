@@ -150,8 +150,7 @@ func TestNobodyIsNeededOnceNoBreakerIsOpen(t *testing.T) {
 
 // TestDenialOfAnApprovedPlan: who denies what others have granted is heard until the plan is
 // begun, and what follows is something that the rules let follow. Once the gate was told and
-// has said to go on, a plan that nobody has to approve is carried out without grants, and
-// another one made anew.
+// has said to go on, the plan is made anew, whatever its tier.
 func TestDenialOfAnApprovedPlan(t *testing.T) {
 	hour := time.Now().Add(time.Hour)
 	open := []client.TicketBreaker{{Target: "fw/1", Opened: time.Now()}}
@@ -164,8 +163,8 @@ func TestDenialOfAnApprovedPlan(t *testing.T) {
 		{"it needs approval", "close", 2, nil, "escalation denied ", "ticket.state PLANNING "},
 		{"it is to be made anew", "replan", 2, nil, "ticket.state PLANNING ", ""},
 		{"a breaker is open", "replan", 1, open, "ticket.state PLANNING ", ""},
-		{"nobody has to approve it", "close", 1, nil, "escalation denied ", "execute "},
-		{"nobody has to approve it, and it is to be made anew", "replan", 1, nil, "escalation denied ", "execute "},
+		{"nobody has to approve it", "close", 1, nil, "escalation denied ", "ticket.state PLANNING "},
+		{"nobody has to approve it, and it is to be made anew", "replan", 1, nil, "ticket.state PLANNING ", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, request := awaited(t, c.tier, hour)
@@ -182,16 +181,38 @@ func TestDenialOfAnApprovedPlan(t *testing.T) {
 			}
 			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m8", &ticketclient.State{From: "APPROVED", To: "ESCALATED"})
 			s.say("orch", ticket.TypeState, ticket.RoleIntake, "m9", &ticketclient.State{From: "ESCALATED", To: "APPROVED", ReasonCode: "resumed"})
-			moves, _ := p.Decide("orch", &s.Ticket, time.Now())
-			for _, m := range moves {
-				if x, ok := m.Payload.(*ticketclient.Execute); ok && len(x.ApprovalIDs) > 0 {
-					t.Errorf("it names the grants %q, which were denied", x.ApprovalIDs)
-				}
-			}
 			if moves, _ := next(t, p, s, time.Now()); moves != c.resumed {
 				t.Errorf("when the gate has said to go on they are %q", moves)
 			}
 		})
+	}
+}
+
+// TestPlanThatIsDeniedWhileItIsCarriedOut is asked about again once the gate has said to go
+// on, also where by its tier nobody has to approve it; what is left of it names that grant.
+func TestPlanThatIsDeniedWhileItIsCarriedOut(t *testing.T) {
+	hour := time.Now().Add(time.Hour)
+	for _, tier := range []int{1, 2} {
+		s, request := awaited(t, tier, hour)
+		s.grants("alice", request, "", hour)
+		s.say("orch", ticket.TypeState, ticket.RoleIntake, "m6", &ticketclient.State{From: "AWAITING_APPROVAL", To: "APPROVED", Cause: []string{"m6"}})
+		s.say("orch", ticket.TypeState, ticket.RoleIntake, "m7", &ticketclient.State{From: "APPROVED", To: "EXECUTING"})
+		s.say("bob", ticket.TypeApprovalDeny, ticket.RoleOrchestrator, request.ID, &ticketclient.ApprovalDeny{RequestID: request.ID, Approver: "bob", ReasonCode: "no", Reason: "Not now."})
+		s.say("orch", ticket.TypeState, ticket.RoleIntake, "m9", &ticketclient.State{From: "EXECUTING", To: "ESCALATED"})
+		s.say("orch", ticket.TypeState, ticket.RoleIntake, "m10", &ticketclient.State{From: "ESCALATED", To: "EXECUTING", ReasonCode: "resumed"})
+		p := policy(t, oneSlice)
+		if moves, _ := next(t, p, s, time.Now()); moves != "approval.request plan " {
+			t.Fatalf("at tier %d the next moves are %q", tier, moves)
+		}
+		again := s.say("orch", ticket.TypeApprovalRequest, ticket.RoleGate, "m10", request.Payload)
+		if moves, _ := next(t, p, s, time.Now()); moves != "" {
+			t.Errorf("at tier %d, while nobody answers, the next moves are %q", tier, moves)
+		}
+		s.grants("alice", again, "", hour)
+		moves, _ := p.Decide("orch", &s.Ticket, time.Now())
+		if len(moves) != 1 || moves[0].Type != ticket.TypeExecute || !slices.Equal(moves[0].Payload.(*ticketclient.Execute).ApprovalIDs, []string{s.Messages[len(s.Messages)-1].ID}) {
+			t.Errorf("at tier %d, once it is granted, the next moves are %+v", tier, moves)
+		}
 	}
 }
 

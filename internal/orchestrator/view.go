@@ -35,6 +35,7 @@ type view struct {
 	done      []string // slices of earlier revisions that have succeeded
 
 	request  *ticketclient.Message              // for approval of the plan
+	denied   bool                               // the plan was, before it was asked about again
 	requests int                                // how many there were about the plan of the revision
 	asks     map[string]*question               // by what the gate is asked for, see [aboutEscalation]
 	asked    int                                // how many of these there were
@@ -267,7 +268,7 @@ func (v *view) moved(p *Policy, m *ticketclient.Message, payload *ticketclient.S
 	case payload.ReasonCode == reasonResumed:
 		v.retry()
 		if v.refusal() != nil && payload.To != "AWAITING_APPROVAL" && payload.To != "DENIED" {
-			v.request = nil // the gate has seen that it was denied, and what was granted before counts no more
+			v.request, v.denied = nil, true // the gate has seen that, and what was granted before counts no more
 		}
 	case payload.To == "PLANNING" || payload.To == "OPEN":
 		v.again(p)
@@ -295,7 +296,7 @@ func (v *view) again(p *Policy) {
 		}
 	}
 	v.revision = v.begun + 1
-	v.request, v.amended, v.requests = nil, nil, 0
+	v.request, v.denied, v.amended, v.requests = nil, false, nil, 0
 	maps.DeleteFunc(v.asks, func(about string, _ *question) bool { return strings.HasPrefix(about, aboutBreaker) })
 	v.match(p)
 }

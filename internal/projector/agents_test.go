@@ -225,7 +225,7 @@ func TestRolesBelongToTheFeatureLevel(t *testing.T) {
 		roles = append(roles, r.Name)
 	}
 	got := fmt.Sprint(projector.FeatureLevel, " ", strings.Join(roles, " "))
-	if want := "7 intake orchestrator domain-agent gate platform-ops auditor bus"; got != want {
+	if want := "8 intake orchestrator domain-agent gate platform-ops auditor bus"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

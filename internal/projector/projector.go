@@ -44,8 +44,9 @@ import (
 // the gate for as long as its grants do not count, and no longer than something can come
 // of it. Level 7 takes a message for a repetition only if it is of the same ticket and to
 // the same receiver, and no grant that names another plan than its hash is of, and probes
-// an endpoint with one event.
-const FeatureLevel = 7
+// an endpoint with one event. Level 8 executes nothing of a plan that was denied without a
+// grant, whatever its tier.
+const FeatureLevel = 8
 
 // Outcomes of a verdict. Their numbers are part of the stored format.
 const (

@@ -3,6 +3,7 @@
 package projector
 
 import (
+	"fmt"
 	"slices"
 
 	"signalbox/event"
@@ -69,9 +70,10 @@ func countsAt(t *store.TicketRow, g *store.GrantRow, at int64) bool {
 }
 
 // Counts is the rule for a grant as those who read a ticket are told it: none counts of
-// a request that was denied, or has come to nothing.
+// a request that was denied or has come to nothing, nor, unless it was bound before, of a
+// plan that was denied since it was asked for.
 func Counts(t *store.TicketRow, r *store.RequestRow, g *store.GrantRow, now int64) bool {
-	return r.Denied == "" && r.Void == "" && countsAt(t, g, now)
+	return r.Denied == "" && r.Void == "" && (g.Bound != "" || !moot(t, r)) && countsAt(t, g, now)
 }
 
 // live are the grants of a request that count.
@@ -163,10 +165,16 @@ func (j *judged) use(id string) {
 
 // approved refuses an execute that does not name as many live grants of the plan as
 // it needs, and binds those that it names. What else was asked about the plan is void.
+// A plan that was denied needs one whatever its tier, and nothing that was asked for
+// before the denial is bound to it any more. What was bound by then covers it still.
 func (j *judged) approved() (*event.Error, error) {
 	needed, err := j.needed()
 	if err != nil {
 		return nil, err
+	}
+	denial := denialOf(j.t.Requests)
+	if denial != "" {
+		needed = max(needed, 1)
 	}
 	var approvers []string
 	binds := false
@@ -178,7 +186,7 @@ func (j *judged) approved() (*event.Error, error) {
 		if r.Kind != requestPlan {
 			return boundTo(id, "a request of the kind "+r.Kind), nil
 		}
-		if r.Denied != "" || r.Void != "" || !j.counts(g) {
+		if !Counts(j.t, r, g, j.now) {
 			continue
 		}
 		if g.Bound == "" {
@@ -192,7 +200,11 @@ func (j *judged) approved() (*event.Error, error) {
 		}
 	}
 	if len(approvers) < needed {
-		return event.Errorf(event.CodeApprovalRequired, "The execute names live grants of %d approvers, and the plan needs %d.", len(approvers), needed).
+		why := ""
+		if denial != "" {
+			why = fmt.Sprintf(" It was denied by the message %s, and whatever its tier it needs a grant that was asked for since, or was bound before.", denial)
+		}
+		return event.Errorf(event.CodeApprovalRequired, "The execute names live grants of %d approvers, and the plan needs %d.%s", len(approvers), needed, why).
 			With("payload/approval_ids").Fact("needed", needed), nil
 	}
 	if binds { // the plan is carried out: whoever was asked about it as well has nothing to decide any more

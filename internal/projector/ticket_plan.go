@@ -184,7 +184,7 @@ func (j *judged) outdated() bool {
 
 // stale reports whether an approved plan is to be planned again.
 func (j *judged) stale() (bool, error) {
-	if j.outdated() {
+	if j.outdated() || j.planDenied() {
 		return true, nil
 	}
 	needed, err := j.needed()

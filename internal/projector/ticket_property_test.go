@@ -233,8 +233,19 @@ func (w *witness) slices(before, after *store.TicketRow) {
 	}
 }
 
-// approval: no execute at tier 2 and above or under an open breaker without enough
-// live grants for its plan, none of them of a requester; a grant is for one plan.
+// lastDenied is the last request about a plan that was denied; ids follow each other.
+func (w *witness) lastDenied(hash string) (last string) {
+	for _, id := range w.denied {
+		if r := w.requests[id]; r != nil && r.Kind == "plan" && r.Hash == hash {
+			last = max(last, id)
+		}
+	}
+	return last
+}
+
+// approval: no execute at tier 2 and above, under an open breaker, or of a plan that was
+// denied without enough live grants for its plan, none of them of a requester, and none
+// that a denial has overtaken before it was bound; a grant is for one plan.
 func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open bool) {
 	w.Helper()
 	m, id := p.Message, p.Entries[0].ID
@@ -251,7 +262,8 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 			w.Fatalf("the execute %s of a ticket that has missed %q, was amended by %q, cancelled by %q, or whose plan is over", id, before.Missed, before.Amended, before.Cancelled)
 		}
 		needed := map[int]int{2: 1, 3: 2}[before.Plan.Tier]
-		if open {
+		denied := w.lastDenied(m.Executed.Hash)
+		if open || denied != "" {
 			needed = max(needed, 1)
 		}
 		approvers := map[string]bool{}
@@ -265,7 +277,7 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 				w.Fatalf("the grant %s counted for %s and counts for %s", named, was, m.Executed.Hash)
 			}
 			live := g.Approval.ExpiresMillis > w.r.projector.Space().LogMillis && !slices.Contains(w.denied, g.Approval.Request) && w.requests[g.Approval.Request].Kind == "plan"
-			if live && (was != "" || !slices.Contains(before.Requesters, g.From)) {
+			if live && (was != "" || g.Approval.Request > denied && !slices.Contains(before.Requesters, g.From)) {
 				approvers[g.From] = true
 				w.plans[named] = m.Executed.Hash
 			}

@@ -162,20 +162,25 @@ func (j *judged) ungrant() {
 	}
 }
 
-func (j *judged) planDenied() bool { return planDenied(j.t) }
+// planDenied reports whether somebody has denied the plan in force.
+func (j *judged) planDenied() bool { return denialOf(j.t.Requests) != "" }
 
-func planDenied(t *store.TicketRow) bool {
-	return slices.ContainsFunc(t.Requests, func(r store.RequestRow) bool { return r.Kind == requestPlan && r.Denied != "" })
+// denialOf is the message by which the plan was denied last, by an answer to one of the
+// requests; "": it was not.
+func denialOf(requests []store.RequestRow) string {
+	for _, r := range slices.Backward(requests) {
+		if r.Kind == requestPlan && r.Denied != "" {
+			return r.Denied
+		}
+	}
+	return ""
 }
 
-// moot reports whether a request is about a plan that waits to be approved and was
-// denied, by an answer to this request or another: however it is granted, nothing follows.
+// moot reports whether a request is about a plan that was denied since, by an answer to
+// this request or a later one: however it is granted, nothing follows.
 func moot(t *store.TicketRow, r *store.RequestRow) bool {
-	state := t.State
-	if state == ticket.StateEscalated {
-		state = t.ResumeTo
-	}
-	return r.Kind == requestPlan && state == ticket.StateAwaitingApproval && planDenied(t)
+	at := slices.IndexFunc(t.Requests, func(of store.RequestRow) bool { return of.ID == r.ID })
+	return r.Kind == requestPlan && at >= 0 && denialOf(t.Requests[at:]) != ""
 }
 
 func closed(field, format string, args ...any) *event.Error {
@@ -202,6 +207,8 @@ func (j *judged) asked() (*store.RequestRow, *event.Error, error) {
 		return nil, closed("payload/request_id", "The request was denied by the message %s.", r.Denied), nil
 	case r.Void != "":
 		return nil, closed("payload/request_id", "Nothing comes of the request since the message %s: the ticket has gone on, or was asked about anew.", r.Void), nil
+	case moot(j.t, r):
+		return nil, closed("payload/request_id", "The plan was denied by the message %s since the request was made.", denialOf(j.t.Requests)), nil
 	case used(r):
 		return nil, closed("payload/request_id", "What was granted is used."), nil
 	case r.ExpiresMillis <= j.now:
