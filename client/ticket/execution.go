@@ -33,7 +33,8 @@ func (x *Execution) Progress(done float64, note string) {
 }
 
 // Report is what became of an execution. Steps that it does not name were not
-// started.
+// started; where the outcome is that all was done, they are done. The broker refuses a
+// report that says so of steps that failed.
 type Report struct {
 	Outcome      string // see OutcomeSuccess
 	Steps        []StepStatus
@@ -286,9 +287,12 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 
 // result accounts for every step.
 func result(m *Message, x *Execution, r *Report, began time.Time) ticket.Draft {
-	steps := make([]StepStatus, len(x.Steps))
+	steps, unnamed := make([]StepStatus, len(x.Steps)), "not_started"
+	if r.Outcome == OutcomeSuccess || r.Outcome == OutcomeRolledBack && x.Mode == ModeRollback {
+		unnamed = doneStatus(x.Mode)
+	}
 	for i, s := range x.Steps {
-		steps[i] = StepStatus{N: s.N, Status: "not_started", EvidenceRef: "none"}
+		steps[i] = StepStatus{N: s.N, Status: unnamed, EvidenceRef: "none"}
 		for _, told := range r.Steps {
 			if told.N == s.N {
 				steps[i] = told

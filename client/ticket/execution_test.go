@@ -125,6 +125,25 @@ func TestAgentBeginsNothingAfterCompleteBy(t *testing.T) {
 	}
 }
 
+// TestResultAccountsForEveryStep: what a report does not name was not started, but where
+// it says that all was done.
+func TestResultAccountsForEveryStep(t *testing.T) {
+	m := executeBy(t, time.Hour, time.Hour)
+	for _, c := range []struct {
+		mode, outcome, want string
+	}{
+		{ModeApply, OutcomeSuccess, "done failed"}, {ModeVerify, OutcomeSuccess, "done failed"}, {ModeApply, OutcomePartial, "not_started failed"},
+		{ModeApply, OutcomeRolledBack, "not_started failed"}, {ModeRollback, OutcomeRolledBack, "undone failed"}, {ModeRollback, OutcomeRollbackFailed, "not_started failed"},
+	} {
+		x := &Execution{Execute: *m.Payload.(*Execute)}
+		x.Mode = c.mode
+		steps := result(m, x, &Report{Outcome: c.outcome, Steps: []StepStatus{{N: 2, Status: "failed"}, {N: 3, Status: "done"}}}, time.Now()).Payload.(*Result).Steps
+		if len(steps) != 2 || steps[0].Status+" "+steps[1].Status != c.want {
+			t.Errorf("%s %s says of the steps %+v", c.mode, c.outcome, steps)
+		}
+	}
+}
+
 // TestStepsStopWhenTheTimeIsOver: a step that takes too long is the last one, even if it
 // does not look at the time itself; what is done by then is reported.
 func TestStepsStopWhenTheTimeIsOver(t *testing.T) {

@@ -143,19 +143,27 @@ func noteApproval(note *eventlog.Message, m *ticket.Message, due dues) error {
 
 func noteExecuted(note *eventlog.Message, m *ticket.Message, due dues) error {
 	var p struct {
-		Plan      string          `json:"plan_id"`
-		Hash      string          `json:"plan_hash"`
-		Slice     string          `json:"slice_id"`
-		Mode      string          `json:"mode"`
-		Steps     []ticket.Action `json:"steps"`
-		Approvals []string        `json:"approval_ids"`
+		Plan  string `json:"plan_id"`
+		Hash  string `json:"plan_hash"`
+		Slice string `json:"slice_id"`
+		Mode  string `json:"mode"`
+		Steps []struct {
+			ticket.Action
+			numbered
+		} `json:"steps"`
+		Approvals []string `json:"approval_ids"`
 	}
 	if err := read(m, &p); err != nil {
 		return err
 	}
-	hash, err := ticket.Slice{Steps: p.Steps}.Hash()
+	steps, numbers := make([]ticket.Action, len(p.Steps)), make([]int, len(p.Steps))
+	for i := range p.Steps {
+		steps[i], numbers[i] = p.Steps[i].Action, int(p.Steps[i].N)
+	}
+	slices.Sort(numbers)
+	hash, err := ticket.Slice{Steps: steps}.Hash()
 	note.Executed = &eventlog.Executed{
-		Plan: p.Plan, Hash: p.Hash, Slice: p.Slice, Mode: p.Mode, Steps: hash, Approvals: p.Approvals, Targets: targets(p.Steps),
+		Plan: p.Plan, Hash: p.Hash, Slice: p.Slice, Mode: p.Mode, Steps: hash, Numbers: numbers, Approvals: p.Approvals, Targets: targets(steps),
 		DeliverMillis: due["deliver_by"], CompleteMillis: due["complete_by"],
 	}
 	return err
@@ -163,18 +171,33 @@ func noteExecuted(note *eventlog.Message, m *ticket.Message, due dues) error {
 
 func noteResulted(note *eventlog.Message, m *ticket.Message) error {
 	var p struct {
-		Execute      string `json:"execute_id"`
-		Hash         string `json:"plan_hash"`
-		Slice        string `json:"slice_id"`
-		Outcome      string `json:"outcome"`
+		Execute string `json:"execute_id"`
+		Hash    string `json:"plan_hash"`
+		Slice   string `json:"slice_id"`
+		Outcome string `json:"outcome"`
+		Steps   []struct {
+			numbered
+			Status string `json:"status"`
+		} `json:"steps"`
 		Verification struct {
 			Passed bool `json:"passed"`
 		} `json:"verification"`
 	}
 	err := read(m, &p)
 	note.Execute = p.Execute
-	note.Resulted = &eventlog.Resulted{Hash: p.Hash, Slice: p.Slice, Outcome: p.Outcome, Passed: p.Verification.Passed}
+	r := &eventlog.Resulted{Hash: p.Hash, Slice: p.Slice, Outcome: p.Outcome, Passed: p.Verification.Passed}
+	for _, s := range p.Steps {
+		r.Numbers = append(r.Numbers, int(s.N))
+		r.Unfinished = r.Unfinished || s.Status == "failed" || s.Status == "not_started"
+	}
+	slices.Sort(r.Numbers)
+	note.Resulted = r
 	return err
+}
+
+// numbered is a step's n. The schema takes a whole number in every form, as 1.0.
+type numbered struct {
+	N float64 `json:"n"`
 }
 
 func noteInflight(note *eventlog.Message, m *ticket.Message) error {

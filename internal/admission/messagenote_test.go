@@ -78,9 +78,12 @@ func TestNoteHasWhatDecides(t *testing.T) {
 		}},
 		{"approval.deny", noted(t, ticket.TypeApprovalDeny, valid[ticket.TypeApprovalDeny]).Approval, &eventlog.Approval{Request: someID, Hash: somePlan(t)}},
 		{"execute", noted(t, ticket.TypeExecute, strings.Replace(`{"deliver_by":"`+later+`","complete_by":"`+later+`",`+valid[ticket.TypeExecute][1:], `"approval_ids":[]`, `"approval_ids":[`+someMessage+`]`, 1)).Executed, &eventlog.Executed{
-			Plan: "p1", Hash: somePlan(t), Slice: "s1", Mode: "apply", Steps: hashOf(t, someSteps), Approvals: []string{someID}, Targets: []string{"fw/1"}, DeliverMillis: at(later), CompleteMillis: at(later),
+			Plan: "p1", Hash: somePlan(t), Slice: "s1", Mode: "apply", Steps: hashOf(t, someSteps), Numbers: []int{1}, Approvals: []string{someID}, Targets: []string{"fw/1"}, DeliverMillis: at(later), CompleteMillis: at(later),
 		}},
-		{"result", noted(t, ticket.TypeResult, valid[ticket.TypeResult]).Resulted, &eventlog.Resulted{Hash: somePlan(t), Slice: "s1", Outcome: "success", Passed: true}},
+		{"result", noted(t, ticket.TypeResult, valid[ticket.TypeResult]).Resulted, &eventlog.Resulted{Hash: somePlan(t), Slice: "s1", Outcome: "success", Passed: true, Numbers: []int{1}}},
+		{"result in part", noted(t, ticket.TypeResult, strings.Replace(valid[ticket.TypeResult], `"steps":[`, `"steps":[{"n":3,"status":"not_started","evidence_ref":"none"},{"n":2.0,"status":"skipped","evidence_ref":"none"},`, 1)).Resulted, &eventlog.Resulted{
+			Hash: somePlan(t), Slice: "s1", Outcome: "success", Passed: true, Numbers: []int{1, 2, 3}, Unfinished: true,
+		}},
 		{"ticket.state", noted(t, ticket.TypeState, strings.Replace(valid[ticket.TypeState], `"tier":null`, `"tier":2,"breaker":{"target":"FW/1","action":"close"}`, 1)).Moved, &eventlog.Moved{
 			From: "OPEN", To: "PLANNING", Causes: []string{someID}, Slices: []eventlog.MovedSlice{{ID: "s1", State: "REQUESTED"}}, Tier: new(2), Target: "fw/1", Action: "close",
 		}},

@@ -99,10 +99,10 @@ func notes(t *rapid.T, m *eventlog.Message) {
 		}
 	case 6:
 		m.Executed = &eventlog.Executed{
-			Plan: text("plan"), Hash: text("hash"), Slice: text("slice"), Mode: text("mode"), Steps: text("steps"), Approvals: list("approvals"), Targets: list("targets"), DeliverMillis: millis("deliver"), CompleteMillis: millis("complete"),
+			Plan: text("plan"), Hash: text("hash"), Slice: text("slice"), Mode: text("mode"), Steps: text("steps"), Numbers: []int{1, number("n")}, Approvals: list("approvals"), Targets: list("targets"), DeliverMillis: millis("deliver"), CompleteMillis: millis("complete"),
 		}
 	case 7:
-		m.Resulted = &eventlog.Resulted{Hash: text("hash"), Slice: text("slice"), Outcome: text("outcome"), Passed: rapid.Bool().Draw(t, "passed")}
+		m.Resulted = &eventlog.Resulted{Hash: text("hash"), Slice: text("slice"), Outcome: text("outcome"), Passed: rapid.Bool().Draw(t, "passed"), Numbers: []int{1, number("n")}, Unfinished: rapid.Bool().Draw(t, "unfinished")}
 	case 8:
 		tier := number("tier")
 		m.Moved = &eventlog.Moved{From: text("from"), To: text("to"), Causes: list("causes"), Slices: []eventlog.MovedSlice{{ID: text("id"), State: text("state")}}, Tier: &tier, Target: text("target"), Action: text("action")}

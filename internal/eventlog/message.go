@@ -99,7 +99,8 @@ type Executed struct {
 	Hash           string   `json:"hash"`
 	Slice          string   `json:"slice"`
 	Mode           string   `json:"mode"`
-	Steps          string   `json:"steps"` // hash of the steps alone
+	Steps          string   `json:"steps"`             // hash of the steps alone
+	Numbers        []int    `json:"numbers,omitempty"` // n of each of them, sorted
 	Approvals      []string `json:"approvals"`
 	Targets        []string `json:"targets"` // in lower case, sorted, each once
 	DeliverMillis  int64    `json:"deliver_ms"`
@@ -108,10 +109,12 @@ type Executed struct {
 
 // Resulted is what became of an execute.
 type Resulted struct {
-	Hash    string `json:"hash"`
-	Slice   string `json:"slice"`
-	Outcome string `json:"outcome"`
-	Passed  bool   `json:"passed"` // the verification
+	Hash       string `json:"hash"`
+	Slice      string `json:"slice"`
+	Outcome    string `json:"outcome"`
+	Passed     bool   `json:"passed"`               // the verification
+	Numbers    []int  `json:"numbers,omitempty"`    // n of each step that it accounts for, sorted
+	Unfinished bool   `json:"unfinished,omitempty"` // one of these has failed, or was not started
 }
 
 // Moved is the move that a ticket.state makes.

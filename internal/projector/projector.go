@@ -45,7 +45,8 @@ import (
 // of it. Level 7 takes a message for a repetition only if it is of the same ticket and to
 // the same receiver, and no grant that names another plan than its hash is of, and probes
 // an endpoint with one event. Level 8 executes nothing of a plan that was denied without a
-// grant, whatever its tier.
+// grant, whatever its tier, and takes no result that does not account for the steps of its
+// execute.
 const FeatureLevel = 8
 
 // Outcomes of a verdict. Their numbers are part of the stored format.

@@ -223,7 +223,7 @@ func (d *player) fillWork(m *eventlog.Message, t *store.TicketRow, slice string)
 		}
 		m.To = domainOf(slice)
 		m.Executed = &eventlog.Executed{
-			Plan: plan.ID, Hash: plan.Hash, Slice: slice, Mode: mode, Steps: stepsHash(slice), Targets: []string{targetOf(slice)}, DeliverMillis: d.now + 60_000, CompleteMillis: d.now + hour/2,
+			Plan: plan.ID, Hash: plan.Hash, Slice: slice, Mode: mode, Steps: stepsHash(slice), Numbers: []int{1, 2}, Targets: []string{targetOf(slice)}, DeliverMillis: d.now + 60_000, CompleteMillis: d.now + hour/2,
 		}
 		if mode == "rollback" {
 			m.Executed.Steps = rollbackHash(slice)
@@ -243,6 +243,10 @@ func (d *player) fillWork(m *eventlog.Message, t *store.TicketRow, slice string)
 		m.From = agentOf(domainOf(x.Slice))
 		m.Resulted = &eventlog.Resulted{
 			Hash: x.Plan, Slice: x.Slice, Outcome: one(d, "outcome", "success", "success", "partial", "failed", "rolled_back", "rollback_failed", "refused"), Passed: d.under(3, "passed") < 2,
+			Numbers: x.Numbers, Unfinished: d.rarely("unfinished"),
+		}
+		if d.rarely("unaccounted") {
+			m.Resulted.Numbers = []int{one(d, "accounted", 1, 3)}
 		}
 	}
 }

@@ -4,6 +4,7 @@ package projector_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"signalbox/internal/eventlog"
@@ -127,7 +128,7 @@ func (s *tale) fillExecute(m *eventlog.Message, t *store.TicketRow) {
 	}
 	m.To = s.or("to", domainOf(slice))
 	m.Executed = &eventlog.Executed{
-		Plan: id, Hash: hash, Slice: slice, Mode: mode, Steps: s.or("steps", steps), Targets: []string{targetOf(slice)},
+		Plan: id, Hash: hash, Slice: slice, Mode: mode, Steps: s.or("steps", steps), Numbers: s.numbers(s.or("n", "1")), Targets: []string{targetOf(slice)},
 		DeliverMillis: s.until("deliver", 60_000), CompleteMillis: s.until("complete", hour/2),
 	}
 	for _, name := range s.list("approvals") {
@@ -145,7 +146,27 @@ func (s *tale) fillResult(m *eventlog.Message) {
 		s.t.Fatal(err)
 	}
 	m.From = s.or("from", agentOf(domainOf(x.Slice)))
-	m.Resulted = &eventlog.Resulted{Hash: s.or("hash", x.Plan), Slice: s.or("slice", x.Slice), Outcome: s.or("outcome", "success"), Passed: s.or("passed", "yes") == "yes"}
+	m.Resulted = &eventlog.Resulted{
+		Hash: s.or("hash", x.Plan), Slice: s.or("slice", x.Slice), Outcome: s.or("outcome", "success"), Passed: s.or("passed", "yes") == "yes", Numbers: x.Numbers, Unfinished: s.data.HasArg("unfinished"),
+	}
+	if s.data.HasArg("n") {
+		m.Resulted.Numbers = s.numbers(s.text("n"))
+	}
+}
+
+// numbers are the n of some steps, as in 1+2; "none": there are none.
+func (s *tale) numbers(text string) (all []int) {
+	if text == "none" {
+		return nil
+	}
+	for n := range strings.SplitSeq(text, "+") {
+		number, err := strconv.Atoi(n)
+		if err != nil {
+			s.t.Fatalf("%s: %v", s.data.Pos, err)
+		}
+		all = append(all, number)
+	}
+	return all
 }
 
 func (s *tale) fillState(m *eventlog.Message, t *store.TicketRow) {

@@ -53,12 +53,12 @@ func fillNotes(m *eventlog.Message) {
 	case ticket.TypeExecute:
 		if m.Executed == nil {
 			m.Executed = &eventlog.Executed{
-				Plan: somePlan, Hash: somePlanHash, Slice: "s1", Mode: "apply", Steps: stepsHash("s1"), Targets: []string{"fw/1"}, DeliverMillis: epoch + 60_000, CompleteMillis: epoch + hour/2,
+				Plan: somePlan, Hash: somePlanHash, Slice: "s1", Mode: "apply", Steps: stepsHash("s1"), Numbers: []int{1}, Targets: []string{"fw/1"}, DeliverMillis: epoch + 60_000, CompleteMillis: epoch + hour/2,
 			}
 		}
 	case ticket.TypeResult:
 		if m.Resulted == nil {
-			m.Resulted = &eventlog.Resulted{Hash: somePlanHash, Slice: "s1", Outcome: "success", Passed: true}
+			m.Resulted = &eventlog.Resulted{Hash: somePlanHash, Slice: "s1", Outcome: "success", Passed: true, Numbers: []int{1}}
 		}
 	case ticket.TypeState:
 		if m.Moved == nil {

@@ -3,7 +3,9 @@
 package projector
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"signalbox/event"
 	"signalbox/internal/store"
@@ -116,7 +118,7 @@ func (j *judged) dispatch(s *store.SliceRow) {
 	case modeRollback:
 		s.Undo, s.UndoExecute, s.UndoCompleteMillis = ticket.SliceDispatched, j.id, x.CompleteMillis
 	}
-	j.set(store.MessageExecution, j.id, store.ExecutionRow{Plan: x.Hash, Slice: x.Slice, Mode: x.Mode, Targets: x.Targets})
+	j.set(store.MessageExecution, j.id, store.ExecutionRow{Plan: x.Hash, Slice: x.Slice, Mode: x.Mode, Targets: x.Targets, Numbers: x.Numbers})
 }
 
 // outcomes are the states of a slice after the outcome of an execute that applies
@@ -151,6 +153,9 @@ func (j *judged) result() (*event.Error, error) {
 	if m.Slice != x.Slice {
 		return notCorrelated("payload/slice_id", "The execute %s was of the slice %q.", j.m.Execute, x.Slice), nil
 	}
+	if refused := j.accounted(&x); refused != nil {
+		return refused, nil
+	}
 	if s := j.slice(x.Slice); s != nil {
 		j.follow(s, &x)
 	}
@@ -158,6 +163,36 @@ func (j *judged) result() (*event.Error, error) {
 		return nil, j.failed(x.Targets)
 	}
 	return nil, nil
+}
+
+// accounted refuses a result that does not account for every step of its execute, once,
+// or says that all of it was done when it was not: what is done in part is said to be.
+// Of a refusal nothing was started. An execute from before level 8 has no steps noted.
+func (j *judged) accounted(x *store.ExecutionRow) *event.Error {
+	m := j.m.Resulted
+	switch {
+	case len(x.Numbers) == 0 || m.Outcome == "refused" && len(m.Numbers) == 0:
+		return nil
+	case !slices.Equal(m.Numbers, x.Numbers):
+		return event.Errorf(event.CodePayloadInvalid, "The execute %s has the steps %s, and the result accounts for %s. A result accounts for every step of its execute, once.", j.m.Execute, listed(x.Numbers), listed(m.Numbers)).
+			With("payload/steps")
+	case m.Unfinished && (m.Outcome == "success" || m.Outcome == "rolled_back" && x.Mode == modeRollback):
+		return event.Errorf(event.CodePayloadInvalid, "The outcome is %s, and not all steps are done. What was done in part is partial, failed or rollback_failed.", m.Outcome).With("payload/steps")
+	}
+	return nil
+}
+
+// listed are the first of some numbers, for people.
+func listed(numbers []int) string {
+	const most = 20
+	if len(numbers) == 0 {
+		return "none"
+	}
+	text := strings.Trim(fmt.Sprint(numbers[:min(len(numbers), most)]), "[]")
+	if len(numbers) > most {
+		text += " …"
+	}
+	return text
 }
 
 // follow has a slice follow the result of an execute, if that is of the slice's plan.

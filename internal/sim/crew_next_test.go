@@ -268,8 +268,12 @@ func (w *world) reports(t *broker.TicketInfo, mode string) ticket.Draft {
 	if x.payload.text("mode") == "rollback" {
 		outcome = pick(w.rng, "rolled_back", "rolled_back", "rolled_back", "rollback_failed")
 	}
+	steps := []any{}
+	for n := range x.payload["steps"].([]any) {
+		steps = append(steps, payload{"n": n + 1, "status": "done", "evidence_ref": "none"})
+	}
 	return draft(domainAgent(x.To), "orchestrator", ticket.TypeResult, x.ID, payload{
-		"execute_id": x.ID, "plan_hash": x.payload["plan_hash"], "slice_id": x.payload["slice_id"], "outcome": outcome, "steps": []any{},
+		"execute_id": x.ID, "plan_hash": x.payload["plan_hash"], "slice_id": x.payload["slice_id"], "outcome": outcome, "steps": steps,
 		"verification": payload{"passed": w.rng.IntN(4) > 0, "checks": []any{}}, "changed": []any{}, "started_at": "2026-01-01T00:00:00Z", "ended_at": "2026-01-01T00:00:00Z",
 	})
 }

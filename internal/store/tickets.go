@@ -100,6 +100,7 @@ type ExecutionRow struct {
 	Slice    string   `json:"slice,omitempty"`
 	Mode     string   `json:"mode,omitempty"`
 	Targets  []string `json:"targets,omitempty"`
+	Numbers  []int    `json:"numbers,omitempty"` // n of each of its steps, sorted; none before level 8
 }
 
 // BreakerRow is what is known of the verifications of a target.
