@@ -97,19 +97,70 @@ func (p *Projector) settleDeadlines(j *judged) error {
 		}
 	}
 	for _, r := range j.again {
-		var m store.MessageRow
-		if _, err := p.messageRow(store.MessageID, r.ID, &m); err != nil {
+		m, row, err := p.undated(j.m.Ticket, j.t, r)
+		if err != nil {
 			return err
 		}
-		var open store.DeadlineRow
-		d := eventlog.Deadline{Member: memberExpires, Millis: r.ExpiresMillis}
-		if ok, err := p.messageRow(store.MessageDeadline, joined(m.Ticket, r.ID, d.Member), &open); err != nil {
-			return err
-		} else if !ok {
-			p.openDeadline(r.ID, &eventlog.Message{Type: m.Type, Ticket: m.Ticket, From: m.From, To: m.To, Trace: j.t.Trace}, m.Topic, m.Position, d)
+		if m != nil {
+			p.openDeadline(r.ID, m, row.Topic, row.Position, expiryOf(r))
 		}
 	}
 	return nil
+}
+
+func expiryOf(r *store.RequestRow) eventlog.Deadline {
+	return eventlog.Deadline{Member: memberExpires, Millis: r.ExpiresMillis}
+}
+
+// undated finds the message of a request of which no deadline is open; nil: one is.
+func (p *Projector) undated(id string, t *store.TicketRow, r *store.RequestRow) (*eventlog.Message, *store.MessageRow, error) {
+	var m store.MessageRow
+	if _, err := p.messageRow(store.MessageID, r.ID, &m); err != nil {
+		return nil, nil, err
+	}
+	var open store.DeadlineRow
+	if ok, err := p.messageRow(store.MessageDeadline, joined(id, r.ID, memberExpires), &open); ok || err != nil {
+		return nil, nil, err
+	}
+	return &eventlog.Message{Type: m.Type, Ticket: id, From: m.From, To: m.To, Trace: t.Trace}, &m, nil
+}
+
+// levelOfWaiting is the feature level from which on every request that waits for the gate
+// has its deadline.
+const levelOfWaiting = 8
+
+// raiseWaiting opens the deadlines of requests that wait and have none: up to level 5 any
+// grant closed them, also one that did not suffice or counts no more. They may be
+// written before the level is there, for an older version does with them what it does
+// with its own.
+func (p *Projector) raiseWaiting(r *raise) error {
+	return p.store.EachTicket(func(id string, t *store.TicketRow) error {
+		if ticket.Terminal(t.State) {
+			return nil
+		}
+		for i := range t.Requests {
+			q := &t.Requests[i]
+			if !unanswered(t, q, p.space.LogMillis) {
+				continue
+			}
+			m, of, err := p.undated(id, t, q)
+			if err != nil {
+				return err
+			}
+			if m == nil {
+				continue
+			}
+			if row, ok := deadlineRow(m, of.Topic, of.Position, expiryOf(q)); ok {
+				key := joined(id, q.ID, memberExpires)
+				r.batch.SetTimer(timerOf(key, &row))
+				if err := r.row(store.MessageDeadline, key, encoded(row)); err != nil {
+					return err
+				}
+				p.bus.counts.Open++
+			}
+		}
+		return nil
+	})
 }
 
 // met closes a deadline if it is open. A proposal meets that of its own slice only.
@@ -128,22 +179,32 @@ func timerOf(key string, row *store.DeadlineRow) store.Timer {
 	return store.Timer{DueMillis: row.Due, Topic: row.Index, Position: row.Position, Kind: store.TimerMessage, Key: key}
 }
 
-func (p *Projector) openDeadline(id string, m *eventlog.Message, topic string, position uint64, d eventlog.Deadline) {
+// deadlineRow makes the row of a deadline. It is none where admission took the deadline
+// from the registry of another version.
+func deadlineRow(m *eventlog.Message, topic string, position uint64, d eventlog.Deadline) (row store.DeadlineRow, known bool) {
 	kind, known := ticket.TypeOf(m.Type)
 	index := -1
 	if known {
 		index = slices.IndexFunc(kind.Deadlines, func(of ticket.Deadline) bool { return of.Member == d.Member })
 	}
 	if index < 0 {
-		return // admission took it from the registry of another version
+		return row, false
 	}
-	key := joined(m.Ticket, id, d.Member)
-	row := store.DeadlineRow{
+	row = store.DeadlineRow{
 		Type: m.Type, From: m.From, To: m.To, Trace: m.Trace, Topic: topic, Position: position, Index: uint32(index), Due: d.Millis,
 	}
 	if m.Asked != nil {
 		row.Slice = m.Asked.Slice
 	}
+	return row, true
+}
+
+func (p *Projector) openDeadline(id string, m *eventlog.Message, topic string, position uint64, d eventlog.Deadline) {
+	row, ok := deadlineRow(m, topic, position, d)
+	if !ok {
+		return
+	}
+	key := joined(m.Ticket, id, d.Member)
 	p.setMessageRow(store.MessageDeadline, key, row)
 	p.batch.SetTimer(timerOf(key, &row))
 	p.bus.counts.Open++

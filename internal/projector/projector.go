@@ -46,7 +46,7 @@ import (
 // the same receiver, and no grant that names another plan than its hash is of, and probes
 // an endpoint with one event. Level 8 executes nothing of a plan that was denied without a
 // grant, whatever its tier, and takes no result that does not account for the steps of its
-// execute.
+// execute; requests that an older version has left without a deadline have one again.
 const FeatureLevel = 8
 
 // Outcomes of a verdict. Their numbers are part of the stored format.

@@ -53,6 +53,11 @@ func (p *Projector) raised(before int) error {
 			return err
 		}
 	}
+	if reaches(levelOfWaiting) {
+		if err := p.raiseWaiting(r); err != nil {
+			return err
+		}
+	}
 	return r.write(r.batch)
 }
 

@@ -111,3 +111,53 @@ func setTickets(t *testing.T, r *rig, tickets int) {
 	}
 	b.Close()
 }
+
+// TestRaisedLevelFindsRequestsThatNobodyWouldMiss: up to level 5 the first grant closed the
+// deadline of a request, also where it takes two. Nobody would ever say that the second
+// is not there; one that is granted has none.
+func TestRaisedLevelFindsRequestsThatNobodyWouldMiss(t *testing.T) {
+	for needed, want := range map[int]string{1: "", 2: "expires_at_missed warning to orchestrator about 5 of T1"} {
+		r := bussed(t)
+		request := due(fromOrchestrator(5, 4, ticket.TypeApprovalRequest, "gate"), 2000)
+		request.Approval = &eventlog.Approval{Kind: "plan", Revision: 1, Tier: 2, Approvers: needed, Plan: somePlan, Hash: somePlanHash, ExpiresMillis: epoch + 2000}
+		r.say(append(untilPlan(2), request, said{id: 6, Message: eventlog.Message{
+			Type: ticket.TypeApprovalGrant, Ticket: "T1", From: "alice", To: "orchestrator", Cause: messageID(5), Payload: "p",
+		}})...)
+		b := r.store.NewBatch()
+		err := r.store.MessagesOfKind(store.MessageDeadline, "", func(key string, value []byte) (bool, error) {
+			var row store.DeadlineRow
+			err := store.DecodeMessage(store.MessageDeadline, value, &row)
+			b.DeleteMessage(store.MessageDeadline, key)
+			b.DeleteTimer(store.Timer{DueMillis: row.Due, Topic: row.Index, Position: row.Position, Kind: store.TimerMessage, Key: key})
+			return true, err
+		})
+		if err == nil {
+			err = r.store.Commit(b, func() {})
+		}
+		b.Close()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.reopen()
+		older := defaultSettings()
+		older.FeatureLevel = 5
+		r.do(configure(older))
+		if n := r.projector.Bus().Open; n != 0 {
+			t.Fatalf("%d deadlines are left", n)
+		}
+		r.do(configure(defaultSettings()))
+		checkSound(t, r)
+		if n := r.projector.Bus().Open; n != needed-1 {
+			t.Errorf("where it takes %d, %d deadlines are open", needed, n)
+		}
+		r.do(configure(older)) // a start that died before the level was there
+		r.do(configure(defaultSettings()))
+		r.reopen()
+		r.do(tick(epoch + 2000))
+		if got := r.owing(); got != want {
+			t.Errorf("where it takes %d, the bus says %q, want %q", needed, got, want)
+		}
+		checkSound(t, r)
+		r.close()
+	}
+}

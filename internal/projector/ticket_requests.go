@@ -156,10 +156,16 @@ func (j *judged) supersede(by *store.RequestRow) {
 // since somebody who granted them has asked for the ticket as well.
 func (j *judged) ungrant() {
 	for i := range j.t.Requests {
-		if r := &j.t.Requests[i]; stands(r) && !moot(j.t, r) && r.ExpiresMillis > j.now && !granted(j.t, r, r.ExpiresMillis-1) {
+		if r := &j.t.Requests[i]; unanswered(j.t, r, j.now) {
 			j.again = append(j.again, r)
 		}
 	}
+}
+
+// unanswered reports whether something has to be said about a request until it expires:
+// what has granted it so far will not do.
+func unanswered(t *store.TicketRow, r *store.RequestRow, now int64) bool {
+	return stands(r) && !moot(t, r) && r.ExpiresMillis > now && !granted(t, r, r.ExpiresMillis-1)
 }
 
 // planDenied reports whether somebody has denied the plan in force.
