@@ -9,6 +9,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"signalbox/client"
+	"signalbox/event"
 )
 
 // steps are the commands of a page with what they print; "…" in that stands for anything.
@@ -139,4 +142,15 @@ func TestExportIsResumed(t *testing.T) {
 	}
 	shell(t, dir, `: > empty && signalbox audit export -o empty --resume && signalbox audit verify empty --key key`)
 	shell(t, dir, `echo other > other && ! signalbox audit export -o other --resume && test "$(cat other)" = other`)
+}
+
+// TestTimelineSaysWhyAnEventIsNotShown: a message that others may read is not said to be
+// gone.
+func TestTimelineSaysWhyAnEventIsNotShown(t *testing.T) {
+	for topic, want := range map[string]string{"orders": "accepted (the event is gone)\n", "bus.main.plan.network": "accepted (the event is gone, or not for you to read; see --as)\n"} {
+		var b strings.Builder
+		if err := writeEntry(&b, &client.AuditEntry{Kind: "event", Topic: topic, Outcome: event.OutcomeAccepted}, true); err != nil || !strings.HasSuffix(b.String(), want) {
+			t.Errorf("%s: %q, %v", topic, b.String(), err)
+		}
+	}
 }

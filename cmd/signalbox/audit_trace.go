@@ -230,7 +230,7 @@ func writeEntry(w io.Writer, e *client.AuditEntry, text bool) error {
 	case e.Kind == "event":
 		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, e.Outcome)
 		if e.Outcome != event.OutcomeDuplicate { // of which nothing is stored, for it is what was there before
-			describeEvent(&b, e.Event)
+			describeEvent(&b, e.Topic, e.Event)
 		}
 	case e.Kind == "expiry":
 		fmt.Fprintf(&b, "%s @%d %s", e.Topic, e.Position, expired(e.Detail))
@@ -251,13 +251,19 @@ func expired(detail json.RawMessage) string {
 	return "missed its " + missed.Deadline + "  message " + missed.Message + "  escalated by " + missed.Owed
 }
 
-func describeEvent(b *bytes.Buffer, raw json.RawMessage) {
+// describeEvent writes what is known of an event. That of a topic which not everybody may
+// read is left out for others, too.
+func describeEvent(b *bytes.Buffer, topic string, raw json.RawMessage) {
 	var ev struct {
 		ID, Source, Type, Subject, PartitionKey string
 		Data                                    json.RawMessage
 	}
 	if raw == nil || json.Unmarshal(raw, &ev) != nil {
-		b.WriteString(" (the event is gone)")
+		why := " (the event is gone)"
+		if strings.HasPrefix(topic, ticket.TopicRoot+".") || strings.HasPrefix(topic, "$") {
+			why = " (the event is gone, or not for you to read; see --as)"
+		}
+		b.WriteString(why)
 		return
 	}
 	fmt.Fprintf(b, "  %s from %s, id %s", ev.Type, ev.Source, ev.ID)
