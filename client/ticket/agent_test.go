@@ -70,9 +70,10 @@ func TestAgentAnswersForItself(t *testing.T) {
 	if result.CausationID != execute.ID || r.Outcome != ticketclient.OutcomeSuccess || len(r.Steps) != 1 || r.Steps[0].Status != "done" || r.Steps[0].EvidenceRef != "log:1" || !slices.Equal(r.Changed, []string{"fw/1"}) {
 		t.Errorf("the result is %+v, which answers %s", r, result.CausationID)
 	}
+	before := s.said("net", ticket.TypeHeartbeat, 1).Payload.(*ticketclient.Heartbeat)
 	beat := s.said("net", ticket.TypeHeartbeat, 2).Payload.(*ticketclient.Heartbeat)
-	if beat.Seq != 2 || !slices.Equal(beat.Domains, []string{"network"}) {
-		t.Errorf("a heartbeat is %+v", beat)
+	if beat.Seq <= before.Seq || !slices.Equal(beat.Domains, []string{"network"}) { // one that takes too long is not sent again
+		t.Errorf("heartbeats are %+v and %+v", before, beat)
 	}
 	if reads, err := ticket.ParseRange(beat.Accepts); err != nil || !reads.Reads(ticket.SchemaVersion()) {
 		t.Errorf("it says that it reads %q, and not what it says itself, %s: %v", beat.Accepts, ticket.SchemaVersion(), err)
