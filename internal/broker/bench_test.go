@@ -104,8 +104,9 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkSweep looks for webhooks of whom none is concerned, as a start does, and asks
-// one of them, which is what it did before for each.
+// BenchmarkSweep looks for webhooks of whom none is concerned, as a start does; has them
+// come forward, as every five minutes; and asks one of them, which is what both did before
+// for each.
 func BenchmarkSweep(b *testing.B) {
 	const webhooks, events = 5000, 100_000
 	x := newBox(b, broker.Options{CheckSink: func(string) error { return nil }})
@@ -132,7 +133,7 @@ func BenchmarkSweep(b *testing.B) {
 	b.Run("events", func(b *testing.B) {
 		before := cpuTime(b)
 		for range b.N {
-			x.SweepWebhooks(events + 1)
+			x.SweepWebhooks(1, events+1)
 		}
 		b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N)/events, "cpu-ns/event")
 		if queued, _ := x.WebhooksDue(); queued != 0 {
@@ -147,5 +148,21 @@ func BenchmarkSweep(b *testing.B) {
 			}
 		}
 		b.ReportMetric(float64(cpuTime(b)-before)/float64(b.N), "cpu-ns/op")
+	})
+	x.pass(time.Minute)
+	b.Run("forward", func(b *testing.B) {
+		var used time.Duration
+		for range b.N {
+			for range events / 1000 / 4 {
+				x.mustSend("bench", benchEvents(b, 1000, &id)...)
+			}
+			before := cpuTime(b)
+			x.SweepWebhooks(0, 2*events)
+			used += cpuTime(b) - before
+		}
+		b.ReportMetric(float64(used)/float64(b.N)/webhooks, "cpu-ns/webhook")
+		if queued, _ := x.WebhooksDue(); queued != 0 {
+			b.Errorf("%d are asked", queued)
+		}
 	})
 }

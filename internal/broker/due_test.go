@@ -327,6 +327,6 @@ func TestASweepAsksThoseWhomEventsConcern(t *testing.T) {
 	}
 	send("t.a", 99, 12)
 	x.woken(28) // those that were moved
-	x.SweepWebhooks(500)
+	x.SweepWebhooks(0, 500)
 	asked("far behind", 6, 7, 12)
 }

@@ -89,8 +89,9 @@ func (d Due) Taken() (n int) {
 // MissWebhooks has the broker look for its webhooks as after something did not fit.
 func (b *Broker) MissWebhooks() { b.due.miss() }
 
-// SweepWebhooks looks for them once, as a start does, at so many positions.
-func (b *Broker) SweepWebhooks(most uint64) { b.sweep(0, most) }
+// SweepWebhooks looks for them once, as a start does, at so many positions; with told as
+// after what is behind that did not fit.
+func (b *Broker) SweepWebhooks(told, most uint64) { b.sweep(told, most) }
 
 // WebhooksDue counts those that are queued.
 func (b *Broker) WebhooksDue() (queued, later int) { return b.due.figures() }

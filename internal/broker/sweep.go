@@ -4,16 +4,21 @@ package broker
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	"signalbox/internal/eventlog"
 	"signalbox/internal/filter"
+	"signalbox/internal/identity"
+	"signalbox/internal/projector"
 	"signalbox/internal/store"
 )
 
 const (
-	// sweepEvery is how often webhooks are looked for that are far behind the head,
-	// whether anything concerned them or not: their place holds back retention.
+	// sweepEvery is how often the webhooks that nothing concerns come forward, as their
+	// place holds back retention; earlier if a sweep would look at more than it may.
 	sweepEvery = 5 * time.Minute
 	// sweepSoon is after what time a sweep begins that is needed.
 	sweepSoon = time.Second
@@ -26,12 +31,15 @@ const (
 	// the events that it reads at a time.
 	sweptTerms  = 65_536
 	sweptEvents = 4096
+	// movedPage is how many webhooks a sweep moves in one commit, so that nobody who
+	// publishes waits for more of them.
+	movedPage = 128
 )
 
 // sweepLoop finds the webhooks that events did not find: at the start, when
-// something did not fit in memory, and now and then those that are far behind.
+// something did not fit in memory, and now and then all that are behind.
 func (b *Broker) sweepLoop() {
-	b.sweep(0, sweptMax)
+	swept := b.sweep(0, sweptMax)
 	soon := time.NewTicker(sweepSoon)
 	defer soon.Stop()
 	last := time.Now()
@@ -42,10 +50,13 @@ func (b *Broker) sweepLoop() {
 		case <-soon.C:
 		}
 		if behind := b.due.takeMissed(); behind != nothingMissed {
-			b.sweep(behind, sweptMax)
+			swept = max(swept, b.sweep(behind, sweptMax))
 		}
-		if time.Since(last) >= sweepEvery {
-			b.advance()
+		// Nobody is further behind than the last sweep has left them but who could not
+		// come forward. They are asked, for others must not be read for again.
+		most := b.dispatch.Head().Position - swept + movedMin
+		if time.Since(last) >= sweepEvery || most > sweptMax/2 {
+			swept = max(swept, b.sweep(0, min(most, sweptMax)))
 			last = time.Now()
 		}
 	}
@@ -53,26 +64,38 @@ func (b *Broker) sweepLoop() {
 
 // hookPlace is how far a webhook is.
 type hookPlace struct {
-	number uint32
-	cursor uint64
+	number, epoch uint32
+	cursor        uint64
 }
 
 // sweep queues the webhooks that have events to be delivered again, or are told of
 // none of what is behind a position and may have something to deliver there. To ask
 // each of them would be to read everything behind it for each, of which nearly all
 // would come to nothing. So the events are read once and looked up under their terms,
-// as they are when they are new. Only who is behind by more than most is asked.
-func (b *Broker) sweep(told, most uint64) {
-	s := sweeper{b: b, head: b.dispatch.Head().Position, terms: map[string]uint64{}}
-	if err := s.run(told, most); err != nil {
+// as they are when they are new. Only who is behind by more than most is asked. Of a
+// sweep of all that is behind them the others come forward, to the head as it was, which it
+// returns; else 0.
+func (b *Broker) sweep(told, most uint64) (head uint64) {
+	s := sweeper{b: b, began: b.clock.Millis(), head: b.dispatch.Head().Position, terms: map[string]uint64{}}
+	err := s.run(told, most)
+	if err == nil && told == 0 && !b.stopping() { // then not everything may have been looked up
+		err = s.move()
+	}
+	switch {
+	case b.stopping():
+	case err != nil:
 		b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
 		b.due.miss()
+	case told == 0:
+		return s.head
 	}
+	return 0
 }
 
 // sweeper is a sweep on its way.
 type sweeper struct {
 	b      *Broker
+	began  int64 // by the log clock
 	head   uint64
 	behind []hookPlace       // that are not queued, by number
 	terms  map[string]uint64 // under which there may be a webhook: the last position of an event with it
@@ -89,7 +112,7 @@ func (s *sweeper) run(told, most uint64) error {
 		case state.Outstanding > 0 || state.Cursor+most < s.head || state.Endpoint.Failures > 0: // it may have to be asked for its consent
 			asked = append(asked, number)
 		case cursor < s.head:
-			s.behind = append(s.behind, hookPlace{number, cursor})
+			s.behind = append(s.behind, hookPlace{number, state.Epoch, cursor})
 			from = min(from, cursor)
 		}
 		return true
@@ -180,31 +203,113 @@ func (s *sweeper) tell() error {
 	return nil
 }
 
-// advance queues the webhooks that are far behind the head, a page at a time.
-func (b *Broker) advance() {
-	after, more := uint32(0), true
-	for more {
-		if !b.idle() {
-			return
+// move brings those forward whom nothing concerned, without asking them. What they count
+// as dropped are the events of their topics, which nobody has to look at for that.
+func (s *sweeper) move() error {
+	var asked []uint32
+	var page []*eventlog.Proposal
+	passed := map[passedKey]passedOf{}
+	for i := range s.behind {
+		p := &s.behind[i]
+		if p.cursor+movedMin >= s.head {
+			continue
 		}
-		head := b.dispatch.Head().Position
-		more = false
-		var found []uint32
-		err := b.store.WebhookStates(after, func(number uint32, s store.SubscriptionState) bool {
-			after = number
-			if !s.Paused && !s.Disabled && (s.Outstanding > 0 || s.Cursor+movedMin < head) {
-				found = append(found, number)
+		config, state, ok, err := s.b.store.SubscriptionNumbered(p.number)
+		switch {
+		case err != nil:
+			return err
+		case !ok || state.Epoch != p.epoch || state.Cursor != p.cursor || config.UpdatedMillis+tickAfterMillis >= s.began:
+			continue // it has moved or changed meanwhile, and its terms may have
+		}
+		of, err := s.passed(passed, &config, &state)
+		switch {
+		case err != nil:
+			return err
+		case !of.ok:
+			asked = append(asked, p.number)
+			continue
+		}
+		if page = append(page, s.forward(&config, &state, of.events)); len(page) == movedPage {
+			if err := s.commit(page); err != nil || s.b.stopping() {
+				return err
 			}
-			more = len(found) == sweepPage
-			return !more
-		})
-		b.due.addAll(found, inCrowd)
-		if err != nil {
-			b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
-			b.due.miss()
-			return
+			page = page[:0:0]
 		}
 	}
+	if err := s.commit(page); err != nil {
+		return err
+	}
+	s.queue(asked)
+	return nil
+}
+
+// passedKey is whose events were counted, and from where on.
+type passedKey struct {
+	topics        string
+	cursor, began uint64
+}
+
+// passedOf are the events that were passed; ok is false if the webhook has to be asked, for
+// something was removed that it is to be told of, or its owner may not read.
+type passedOf struct {
+	events uint64
+	ok     bool
+}
+
+// passed looks at the topics of a webhook. Those that moved together are counted together.
+func (s *sweeper) passed(known map[passedKey]passedOf, c *store.SubscriptionConfig, state *store.SubscriptionState) (of passedOf, err error) {
+	reach, err := s.b.reachOf(identity.Named(c.Owner), c.Owner)
+	if err != nil {
+		return of, nil
+	}
+	patterns, err := reach.narrow(c.Document.Config.Patterns())
+	if err != nil {
+		return of, nil
+	}
+	key := passedKey{fmt.Sprint(patterns), state.Cursor, state.Began}
+	of, ok := known[key]
+	if ok {
+		return of, nil
+	}
+	of.events, of.ok, err = s.b.dispatch.Passed(patterns, s.b.cursorOf(state), s.head)
+	if len(known) >= sweptTerms {
+		clear(known)
+	}
+	known[key] = of
+	return of, err
+}
+
+// forward proposes that a webhook goes on at the head. That it is there counts as a use
+// of it, as being asked does.
+func (s *sweeper) forward(c *store.SubscriptionConfig, state *store.SubscriptionState, dropped uint64) *eventlog.Proposal {
+	h := eventlog.HandOut{Epoch: state.Epoch, From: eventlog.Place{Cursor: state.Cursor, Began: state.Began, Since: state.Since}, Max: 1}
+	h.To = h.From
+	h.To.Cursor = s.head
+	if h.To.Began <= s.head {
+		h.To.Began = 0
+	}
+	h.Rest.Dropped = dropped
+	return &eventlog.Proposal{
+		Kind: eventlog.KindSubscription, AdmittedMillis: s.b.clock.Millis(), Topic: projector.TopicSubscriptions,
+		Subscription: &eventlog.Subscription{Op: eventlog.SubscriptionHandOut, ID: c.Document.ID, HandOut: &h},
+	}
+}
+
+// commit proposes a page, and waits for the last of it. One that does not fit any more
+// does nothing: whoever it is of was found by an event meanwhile.
+func (s *sweeper) commit(page []*eventlog.Proposal) error {
+	for i, p := range page {
+		if i < len(page)-1 {
+			if err := s.b.append(context.Background(), p); err != nil {
+				return err
+			}
+			continue
+		}
+		if _, err := s.b.propose(context.Background(), p); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // idle waits while there are webhooks enough to be looked at, and reports whether the

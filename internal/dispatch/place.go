@@ -107,3 +107,39 @@ func (d *Dispatch) Lag(patterns []event.Pattern, cursor uint64) (lag Lag, err er
 	}
 	return lag, nil
 }
+
+// Passed counts the events of the topics between a cursor and a position, by the topics'
+// figures. It reports false if something was removed that a reader at the cursor has to be
+// told of.
+func (d *Dispatch) Passed(patterns []event.Pattern, cursor event.Cursor, to uint64) (events uint64, ok bool, err error) {
+	d.mu.RLock()
+	matched := d.match(patterns)
+	d.mu.RUnlock()
+	for _, v := range matched {
+		t := v.info.Load()
+		if t.RemovedTo > max(cursor.Position, cursor.Began) {
+			return 0, false, nil
+		}
+		if t.Last <= cursor.Position {
+			continue
+		}
+		var first, last uint64
+		err := d.store.Events(t.Number, max(cursor.Position, t.RetiredTo), to, func(_ uint64, row store.EventRow) (bool, error) {
+			first = row.Count
+			return false, nil
+		})
+		if err == nil && first > 0 {
+			_, err = d.store.EventAtOrBefore(t.Number, to, func(_ uint64, row store.EventRow) error {
+				last = row.Count
+				return nil
+			})
+		}
+		if err != nil {
+			return 0, false, err
+		}
+		if last >= first && first > 0 { // else it was superseded in between
+			events += last - first + 1
+		}
+	}
+	return events, true, nil
+}

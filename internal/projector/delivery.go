@@ -162,8 +162,11 @@ func (p *Projector) handOut(s *subscription, proposal *eventlog.Proposal, d *Del
 		d.Stale = true
 		return nil
 	}
-	if p.touchSubscription(s); h.Max > 0 { // else it is the broker, who takes out what is gone
-		p.use(s)
+	if p.keepSubscription(s); !s.Webhook || len(h.Again)+len(h.Gone)+len(h.Events) > 0 { // else it only comes forward
+		s.stirs = true
+	}
+	if h.Max > 0 { // else it is the broker, who takes out what is gone
+		s.Used = p.space.LogMillis
 	}
 	now := max(proposal.AdmittedMillis, p.space.LogMillis)
 	if s.Paused || s.Disabled || s.Webhook && now < s.Endpoint.HoldMillis {

@@ -212,3 +212,19 @@ func (p *Projector) retireLetters(id string, to uint64) error {
 	p.touchSubscription(s)
 	return nil
 }
+
+func noticePolicy() event.Policy {
+	policy := event.DefaultPolicy()
+	retention := event.Duration(noticeRetention)
+	policy.Retention = &retention
+	return policy
+}
+
+func letterPolicy(c *event.SubscriptionConfig) event.Policy {
+	policy := event.DefaultPolicy()
+	policy.Retention, policy.MaxEventBytes = nil, event.MaxMaxEventBytes
+	if retention := c.DeadLetterRetention; retention > 0 {
+		policy.Retention = &retention
+	}
+	return policy
+}

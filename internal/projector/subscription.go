@@ -38,6 +38,7 @@ type subscription struct {
 	store.SubscriptionState
 	counted store.DeliveryCounts // what its counts were when they were reported last
 	touched bool
+	stirs   bool // whoever waits for it is told of the group
 }
 
 func (s *subscription) id() string                          { return s.config.Document.ID }
@@ -136,12 +137,22 @@ func (p *Projector) finishSubscriptions(counts *store.DeliveryCounts) []Stirred 
 		}
 		counts.AddSince(s.counted, is)
 		s.counted = is
-		p.subscribed.stirred = append(p.subscribed.stirred, Stirred{Number: s.number, ID: s.id(), Webhook: s.Webhook})
+		if s.stirs {
+			p.subscribed.stirred = append(p.subscribed.stirred, Stirred{Number: s.number, ID: s.id(), Webhook: s.Webhook})
+		}
+		s.stirs = false
 	}
 	return p.subscribed.stirred
 }
 
 func (p *Projector) touchSubscription(s *subscription) {
+	s.stirs = true
+	p.keepSubscription(s)
+}
+
+// keepSubscription has a subscription written of which nobody needs to know that it has
+// changed.
+func (p *Projector) keepSubscription(s *subscription) {
 	if !s.touched {
 		s.touched = true
 		p.subscribed.touched = append(p.subscribed.touched, s)
@@ -481,20 +492,4 @@ func (p *Projector) notice(proposal *eventlog.Proposal, index int) (position uin
 		return 0
 	}
 	return p.post(proposal, TopicSubscriptions, noticePolicy(), &proposal.Entries[index]).Position
-}
-
-func noticePolicy() event.Policy {
-	policy := event.DefaultPolicy()
-	retention := event.Duration(noticeRetention)
-	policy.Retention = &retention
-	return policy
-}
-
-func letterPolicy(c *event.SubscriptionConfig) event.Policy {
-	policy := event.DefaultPolicy()
-	policy.Retention, policy.MaxEventBytes = nil, event.MaxMaxEventBytes
-	if retention := c.DeadLetterRetention; retention > 0 {
-		policy.Retention = &retention
-	}
-	return policy
 }
