@@ -148,6 +148,22 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
+// A caller who gives up earlier is not told of a limit that has not come.
+func TestCallersDeadlineIsNotTheAttempts(t *testing.T) {
+	t.Parallel()
+	var rec recorder
+	c := serve(t, func(_ http.ResponseWriter, r *http.Request) {
+		rec.note(r)
+		<-r.Context().Done()
+	}, client.WithAttemptTimeout(time.Hour))
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := c.Publish(ctx, "t", draft)
+	if !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What an agent publishes after reading is ordered after what it read, whatever its wall clock says.
 func TestStampsMergeWhatWasRead(t *testing.T) {
 	future := event.NewHLC(time.Now().Add(time.Hour).UnixMilli(), 9)

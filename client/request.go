@@ -146,16 +146,22 @@ func (c *Client) giveUp(err error, attempts int) error {
 }
 
 // once is a single try.
-func (c *Client) once(ctx context.Context, k call) (int, http.Header, []byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.attempt+k.wait)
+func (c *Client) once(caller context.Context, k call) (int, http.Header, []byte, error) {
+	ctx, cancel := context.WithTimeout(caller, c.attempt+k.wait)
 	defer cancel()
+	late := func(err error) error {
+		if caller.Err() != nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			return err // it was not the client's own limit that ended the try
+		}
+		return fmt.Errorf("no answer within %s: %w", c.attempt+k.wait, plain(err))
+	}
 	req, err := c.request(ctx, k)
 	if err != nil {
 		return 0, nil, nil, err
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return 0, nil, nil, c.late(ctx, err)
+		return 0, nil, nil, late(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode < 200 || res.StatusCode > 299 {
@@ -163,20 +169,12 @@ func (c *Client) once(ctx context.Context, k call) (int, http.Header, []byte, er
 	}
 	body, err := io.ReadAll(io.LimitReader(res.Body, answerBytesMax+1))
 	if err != nil {
-		return 0, nil, nil, c.late(ctx, err)
+		return 0, nil, nil, late(err)
 	}
 	if len(body) > answerBytesMax {
 		return 0, nil, nil, fmt.Errorf("the answer is longer than %d bytes", answerBytesMax)
 	}
 	return res.StatusCode, res.Header, body, nil
-}
-
-// late says in words what net/http calls "context deadline exceeded".
-func (c *Client) late(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within %s: %w", c.attempt, plain(err))
-	}
-	return err
 }
 
 // refusal is an answer other than 2xx.

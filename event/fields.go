@@ -23,7 +23,11 @@ func ParseFields(b []byte, into map[string]any) error {
 	err := eachMember(b, "", func(name string, v jsontext.Value) error {
 		place, known := into[name]
 		if !known {
-			return Errorf(CodeParameterInvalid, "The member %q is unknown: there are %s.", clip(name), strings.Join(slices.Sorted(maps.Keys(into)), ", ")).With(clip(name))
+			there := strings.Join(slices.Sorted(maps.Keys(into)), ", ")
+			if there == "" {
+				there = "none"
+			}
+			return Errorf(CodeParameterInvalid, "The member %q is unknown: there are %s.", clip(name), there).With(clip(name))
 		}
 		if !setField(place, v) {
 			return Errorf(CodeParameterInvalid, "The member %s has a value of the wrong type, or a malformed one.", name).With(name)

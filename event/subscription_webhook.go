@@ -212,10 +212,17 @@ func (s *Subscription) Authorization(now time.Time) (scheme, credentials string)
 	if s.credential("credentialtype") == "PLAIN" {
 		return "Basic", s.credential("identifier") + ":" + s.credential("secret")
 	}
-	if end, err := time.Parse(time.RFC3339, s.credential("accesstokenexpiresutc")); err == nil && !now.Before(end) {
+	if s.TokenExpired(now) {
 		return "", ""
 	}
 	return "Bearer", s.credential("accesstoken")
+}
+
+// TokenExpired reports whether the credential is a token that has expired, so that none
+// is sent.
+func (s *Subscription) TokenExpired(now time.Time) bool {
+	end, err := time.Parse(time.RFC3339, s.credential("accesstokenexpiresutc"))
+	return err == nil && !now.Before(end)
 }
 
 // CheckCredential reports a credential that is of no use: a token that has expired, or

@@ -76,15 +76,15 @@ func (a *app) auditVerify(ctx context.Context, name string, f *auditVerifyFlags)
 	}
 	if report.Total > 0 {
 		return exitError{code: event.CodeStoreDamaged.Class().Exit,
-			text: fmt.Sprintf("%s: the export does not hold in %d places; the first is entry %d. Export again from a broker that you trust, and find out who can write to the data, or to the export.", event.CodeStoreDamaged, report.Total, report.Findings[0].Index)}
+			text: fmt.Sprintf("%s: the export does not hold in %s; the first is entry %d. Export again from a broker that you trust, and find out who can write to the data, or to the export.", event.CodeStoreDamaged, many(report.Total, "place", "places"), report.Findings[0].Index)}
 	}
 	return nil
 }
 
 func (a *app) writeAuditReport(name string, r *audit.Report) {
-	fmt.Fprintf(a.out, "%s: checked %d entries from %d on, %d of them with their bodies, against %d checkpoints\n", oneLine(name), r.Size-r.From, r.From, r.Bodies, len(r.Compared))
+	fmt.Fprintf(a.out, "%s: checked %s from %d on, %d of them with their bodies, against %s\n", oneLine(name), many(r.Size-r.From, "entry", "entries"), r.From, r.Bodies, many(len(r.Compared), "checkpoint", "checkpoints"))
 	if r.Unknown > 0 {
-		fmt.Fprintf(a.out, "%d entries were written before entries were kept: only that they are there is known\n", r.Unknown)
+		fmt.Fprintf(a.out, "Written before entries were kept, so that only their being there is known: %s\n", many(r.Unknown, "entry", "entries"))
 	}
 	for _, f := range r.Findings {
 		where := ""
@@ -95,9 +95,9 @@ func (a *app) writeAuditReport(name string, r *audit.Report) {
 	}
 	switch {
 	case r.Total > len(r.Findings):
-		fmt.Fprintf(a.out, "\n%d more findings are not listed.\n", r.Total-len(r.Findings))
+		fmt.Fprintf(a.out, "\nNot listed: %s.\n", many(r.Total-len(r.Findings), "more finding", "more findings"))
 	case r.Total == 0:
-		fmt.Fprintf(a.out, "All of it is as it was signed. %d entries, root %s, chain %s\n", r.Size, r.Root, r.Chain)
+		fmt.Fprintf(a.out, "All of it is as it was signed. %s, root %s, chain %s\n", many(r.Size, "entry", "entries"), r.Root, r.Chain)
 	}
 }
 

@@ -90,13 +90,13 @@ func (a *app) backup(ctx context.Context, f *backupFlags, args []string) error {
 		return err
 	}
 	if f.output == "-" {
-		fmt.Fprintf(a.err, "signalbox: backed up the log at %s: %d files, %s\n", report.Cursor, report.Files, sizeText(report.Bytes))
+		fmt.Fprintf(a.err, "signalbox: backed up the log at %s: %s, %s\n", report.Cursor, many(report.Files, "file", "files"), sizeText(report.Bytes))
 		return nil
 	}
 	if !text {
 		return writeJSON(a.out, report)
 	}
-	_, err = fmt.Fprintf(a.out, "Backed up the log at %s to %s: %d files, %s, audit chain %s.\n", report.Cursor, path, report.Files, sizeText(report.Bytes), report.Chain)
+	_, err = fmt.Fprintf(a.out, "Backed up the log at %s to %s: %s, %s, audit chain %s.\n", report.Cursor, path, many(report.Files, "file", "files"), sizeText(report.Bytes), report.Chain)
 	return err
 }
 
@@ -195,7 +195,7 @@ func verifyCopy(ctx context.Context, dir string, m backup.Manifest, meter *meter
 		return err
 	}
 	if report.Total > 0 {
-		return event.Errorf(event.CodeBackupInvalid, "The copy has damage in %d places, the first: %s. Run signalbox verify on the data directory that it was made of.", report.Total, report.Findings[0].Explanation)
+		return event.Errorf(event.CodeBackupInvalid, "The copy has damage in %s, the first: %s. Run signalbox verify on the data directory that it was made of.", many(report.Total, "place", "places"), report.Findings[0].Explanation)
 	}
 	if report.Cursor != m.Cursor || report.Chain != m.Chain {
 		return event.Errorf(event.CodeBackupInvalid, "The copy ends at %s with the chain %s, and its manifest says %s and %s. Use another backup.", report.Cursor, report.Chain, m.Cursor, m.Chain)

@@ -54,7 +54,7 @@ func (a *app) digest(ctx context.Context, topic, compare string) error {
 	if !text {
 		return writeJSON(a.out, d)
 	}
-	_, err = fmt.Fprintf(a.out, "%s  %x  %d keys at %s\n", oneLine(d.Topic), d.Sum(), d.Keys, d.Cursor)
+	_, err = fmt.Fprintf(a.out, "%s  %x  %s at %s\n", oneLine(d.Topic), d.Sum(), many(d.Keys, "key", "keys"), d.Cursor)
 	return err
 }
 
@@ -76,14 +76,14 @@ func (a *app) compareDigest(ctx context.Context, c *client.Client, d *client.Dig
 	local := client.DigestOf(slices.Values(events), client.DigestOptions{KeyFrom: t.Policy.KeyFrom, At: d.LogTime})
 	diff := local.Diff(d)
 	if len(diff) == 0 {
-		_, err := fmt.Fprintf(a.out, "equal: %d keys at %s\n", d.Keys, d.Cursor)
+		_, err := fmt.Fprintf(a.out, "equal: %s at %s\n", many(d.Keys, "key", "keys"), d.Cursor)
 		return err
 	}
 	differs := [256]bool{}
 	for _, b := range diff {
 		differs[b] = true
 	}
-	fmt.Fprintf(a.out, "different: %d of 256 buckets; %d keys here, %d at the broker\n", len(diff), local.Keys, d.Keys)
+	fmt.Fprintf(a.out, "different: %d of 256 buckets; %s here, %d at the broker\n", len(diff), many(local.Keys, "key", "keys"), d.Keys)
 	listed := make(map[string]bool)
 	for _, ev := range events {
 		key, ok := client.KeyOf(ev, t.Policy.KeyFrom)

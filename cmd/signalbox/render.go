@@ -26,6 +26,14 @@ func writeJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
+// many says how many there are of something.
+func many[N int | int64 | uint64](n N, one, more string) string {
+	if n == 1 {
+		more = one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // writeEvent writes an event as one line of JSON, or as one line for people.
 func writeEvent(w io.Writer, ev *event.Event, text bool) error {
 	if !text {

@@ -77,7 +77,7 @@ func (a *app) restore(ctx context.Context, f *restoreFlags, from, dir string) er
 	if err != nil {
 		return err
 	}
-	return a.reportRestore(report, text, "Restored the log at %s: %d files, %s. It goes on as %[4]s; start it with: signalbox serve --data %[5]s\n")
+	return a.reportRestore(report, text, "Restored the log at %s: %s, %s. It goes on as %[4]s; start it with: signalbox serve --data %[5]s\n")
 }
 
 // checkBackup reads a backup through, and compares its checksums.
@@ -94,14 +94,14 @@ func (a *app) checkBackup(ctx context.Context, from string, text bool) error {
 		return err
 	}
 	return a.reportRestore(backupReport{Path: from, Cursor: manifest.Cursor, Chain: manifest.Chain, Bytes: manifest.Bytes, Files: len(manifest.Files)}, text,
-		"The backup of the log at %s is complete: %d files, %s.\n")
+		"The backup of the log at %s is complete: %s, %s.\n")
 }
 
 func (a *app) reportRestore(r backupReport, text bool, format string) error {
 	if !text {
 		return writeJSON(a.out, r)
 	}
-	args := []any{r.Cursor, r.Files, sizeText(r.Bytes)}
+	args := []any{r.Cursor, many(r.Files, "file", "files"), sizeText(r.Bytes)}
 	if r.Head != "" {
 		args = append(args, r.Head, r.Path)
 	}

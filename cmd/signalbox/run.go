@@ -165,7 +165,7 @@ func explain(err error, command string) (string, int) {
 // certificateAdvice says what to do about a certificate, where that is known. Trusting somebody else helps only where
 // nobody who is trusted vouches for it: who vouches cannot make up for its time or for its names.
 func certificateAdvice(err error) string {
-	if errors.As(err, new(x509.UnknownAuthorityError)) {
+	if errors.As(err, new(x509.UnknownAuthorityError)) || errors.As(err, new(x509.SystemRootsError)) {
 		return "; name who vouches for the broker's certificate with --ca"
 	}
 	if errors.As(err, new(x509.HostnameError)) {

@@ -342,7 +342,7 @@ func (a *app) writeSubscription(s client.Subscription, text bool) error {
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
 	rows := [][2]any{
 		{"subscription", s.ID}, {"kind", s.Config.Kind}, {"state", st.State}, {"topics", oneLine(fmt.Sprint(s.Config.Topics))}, {"order", s.Config.Order},
-		{"filters", oneLine(orDash(plain(s.Filters)))}, {"cursor", st.Cursor}, {"lag", fmt.Sprintf("%d events, %.0f s", st.LagEvents, st.LagSeconds)},
+		{"filters", oneLine(orDash(plain(s.Filters)))}, {"cursor", st.Cursor}, {"lag", fmt.Sprintf("%s, %.0f s", many(st.LagEvents, "event", "events"), st.LagSeconds)},
 		{"matched", st.Matched}, {"dropped", fmt.Sprintf("%d, of these %d by filters that failed", st.Dropped, st.Errors)},
 		{"outstanding", fmt.Sprintf("%d, of these %d to be handed out again", st.Outstanding, st.Retrying)}, {"parked", st.Parked},
 		{"acknowledged", st.Acked}, {"failed", fmt.Sprintf("%d, of these %d without an answer", st.Failed, st.TimedOut)},

@@ -106,6 +106,14 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	}
 }
 
+// A machine without authorities of its own trusts nobody, and --ca helps there, too.
+func TestCertificateOnAMachineWithoutAuthorities(t *testing.T) {
+	text, code := explain(&tls.CertificateVerificationError{Err: x509.SystemRootsError{}}, "signalbox health")
+	if code != exitFailure || !strings.HasSuffix(text, "; name who vouches for the broker's certificate with --ca") {
+		t.Errorf("the status is %d and it says %s", code, text)
+	}
+}
+
 // What is wrong with a certificate decides what helps, and only for a stranger's it is
 // --ca. Waiting helps with none of them, so the status is not that of a broker that is
 // not ready yet.

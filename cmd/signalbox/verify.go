@@ -68,7 +68,7 @@ func (a *app) verify(ctx context.Context, data, key string, checkpoints []string
 	}
 	if err == nil && report.Total > 0 {
 		err = exitError{code: event.CodeStoreDamaged.Class().Exit,
-			text: fmt.Sprintf("%s: %s has damage in %d places. Follow the advice that is given with each, or restore a backup.", event.CodeStoreDamaged, data, report.Total)}
+			text: fmt.Sprintf("%s: %s has damage in %s. Follow the advice that is given with each, or restore a backup.", event.CodeStoreDamaged, data, many(report.Total, "place", "places"))}
 	}
 	return err
 }
@@ -96,7 +96,7 @@ func (a *app) writeReport(r broker.VerifyReport) {
 	}
 	switch {
 	case r.Total > len(r.Findings):
-		fmt.Fprintf(a.out, "\n%d more findings are not listed.\n", r.Total-len(r.Findings))
+		fmt.Fprintf(a.out, "\nNot listed: %s.\n", many(r.Total-len(r.Findings), "more finding", "more findings"))
 	case r.Total == 0:
 		fmt.Fprintf(a.out, "No damage. The log ends at %s, the audit chain at %s.\n", r.Cursor, r.Chain)
 	}

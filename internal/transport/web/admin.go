@@ -20,6 +20,9 @@ const backupStall = 2 * time.Minute
 // backup streams a backup as a tar archive. It is complete only if the answer
 // ends in good order; its last file, the manifest, shows that.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	if err := s.fields(r, nil); err != nil {
+		return err
+	}
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	k, err := s.broker.Backup()
@@ -87,6 +90,9 @@ type compactLine struct {
 // compact reclaims disk at once, and says after each step how far it is. It
 // ends with its caller.
 func (s *Server) compact(w http.ResponseWriter, r *http.Request, _ url.Values) error {
+	if err := s.fields(r, nil); err != nil {
+		return err
+	}
 	s.streams.enter()
 	defer s.streams.leave(nil)
 	lift(w)

@@ -221,6 +221,9 @@ func (s *Server) resumeSubscription(w http.ResponseWriter, r *http.Request, _ ur
 }
 
 func (s *Server) setPaused(w http.ResponseWriter, r *http.Request, pause bool) error {
+	if err := s.fields(r, nil); err != nil {
+		return err
+	}
 	info, err := s.broker.PauseSubscription(r.Context(), principalOf(r), r.PathValue("id"), pause)
 	if err != nil {
 		return err

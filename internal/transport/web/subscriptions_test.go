@@ -456,3 +456,14 @@ func TestReadsSelectWhatTheyDeliver(t *testing.T) {
 		d.get(path+and+"select=A").refused(t, 400, "parameter_invalid")
 	}
 }
+
+// TestCallsWithoutParametersRefuseThem, rather than ignore what somebody meant.
+func TestCallsWithoutParametersRefuseThem(t *testing.T) {
+	d := openDoor(t)
+	id := d.subscribe(`{"protocol":"SIGNALBOX","config":{"kind":"pull","topics":["a"]}}`)
+	for _, path := range []string{"/v1/subscriptions/" + id + "/pause", "/v1/subscriptions/" + id + "/resume", "/v1/admin/backup", "/v1/admin/compact"} {
+		d.call("POST", path, `{"for":"1h"}`).refused(t, 400, "parameter_invalid")
+		d.call("POST", path, `{}`).want(t, 200)
+		d.call("POST", path, "").want(t, 200)
+	}
+}

@@ -88,10 +88,12 @@ type consignment struct {
 	keys     []signature.Key
 	messages []message
 	deadline time.Time // by which its attempts end
+	expired  bool      // the token for the sink has, so none is sent
 }
 
 func (e *Engine) consign(ctx context.Context, lot lot, w *broker.Webhook, target *url.URL, messages []message) *consignment {
 	c := &consignment{lot: lot, w: w, keys: e.keys(w), messages: messages, deadline: time.Now().Add(e.timeout(&w.Document))}
+	c.expired = w.Document.TokenExpired(time.Now())
 	if r, err := e.request(ctx, w, target, http.MethodPost); err == nil {
 		c.request = r
 	}
@@ -238,7 +240,11 @@ func (e *Engine) send(ctx context.Context, ep *endpoint, c *consignment, m *mess
 		return e.failure(err, written.Load(), c.w.Document.ID)
 	}
 	e.finish(answer, cancel)
-	return classify(answer, time.Now())
+	o = classify(answer, time.Now())
+	if c.expired && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
+		o.reason += ", and was sent no token: that in sinkcredential has expired"
+	}
+	return o
 }
 
 // timeout leaves time to store what became of an attempt before the event's

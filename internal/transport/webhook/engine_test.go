@@ -230,6 +230,35 @@ func TestChallengeIsNotAnswered(t *testing.T) {
 	}
 }
 
+// TestExpiredTokenIsToldApart: the status of a subscription says that its token was not
+// sent any more, where the endpoint refuses what has none.
+func TestExpiredTokenIsToldApart(t *testing.T) {
+	r := newRig(t, nil)
+	s := r.sink(func(w http.ResponseWriter, _ *push, _ int) { w.WriteHeader(http.StatusUnauthorized) })
+	var info broker.SubscriptionInfo
+	var ends time.Time
+	r.until("it is made before its token ends", func() bool {
+		ends = time.Now().Add(2 * time.Second)
+		d, err := event.ParseSubscription(fmt.Appendf(nil, `{"protocol":"HTTP","sink":%q,"sinkcredential":{"credentialtype":"ACCESSTOKEN","accesstoken":"mF_9","accesstokentype":"bearer","accesstokenexpiresutc":%q},"config":{"topics":["a"]}}`, s.URL, ends.Format(time.RFC3339Nano)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err = r.CreateSubscription(t.Context(), identity.Anonymous(), d)
+		return err == nil
+	})
+	time.Sleep(time.Until(ends))
+	r.publish("a", "1", "k")
+	r.until("it is refused", func() bool { return r.status(info.Document.ID).Nacked > 0 })
+	if got := r.status(info.Document.ID).Error; got != "the endpoint answered 401, and was sent no token: that in sinkcredential has expired" {
+		t.Errorf("it says %q", got)
+	}
+	for _, p := range s.pushes() {
+		if got := p.header.Get("Authorization"); got != "" {
+			t.Errorf("Authorization: %s", got)
+		}
+	}
+}
+
 // TestStockDocument: a document as the clients of other brokers send it, with the
 // filters of a Knative Trigger in it, is a webhook that gets what passes them.
 func TestStockDocument(t *testing.T) {
