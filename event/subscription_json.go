@@ -191,6 +191,16 @@ func compacted(v jsontext.Value) []byte {
 	return out
 }
 
+// legible writes JSON as people read it: where documents are stored a > is escaped.
+func legible(v jsontext.Value) jsontext.Value {
+	if !bytes.Contains(v, []byte(`\u00`)) {
+		return v
+	}
+	out := v.Clone()
+	_ = out.Compact(jsontext.PreserveRawStrings(false)) // the value was read, so it is valid
+	return out
+}
+
 // set takes one member of the config. The standard's type for its values is
 // string, so numbers and lists may come as strings, too.
 func (c *SubscriptionConfig) set(name string, v jsontext.Value) error {
@@ -305,7 +315,11 @@ func (s *Subscription) AppendJSON(dst []byte, secrets bool) []byte {
 	}
 	dst = append(s.Config.appendJSON(append(dst, `"config":`...), secrets), ',')
 	if s.Filters != nil {
-		dst = append(append(append(dst, `"filters":`...), s.Filters...), ',')
+		filters := s.Filters
+		if !secrets {
+			filters = legible(filters)
+		}
+		dst = append(append(append(dst, `"filters":`...), filters...), ',')
 	}
 	if s.Sink != "" {
 		dst = append(appendString(append(dst, `"sink":`...), s.Sink), ',')

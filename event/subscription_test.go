@@ -115,6 +115,23 @@ func TestSecretsAreWriteOnly(t *testing.T) {
 	}
 }
 
+// TestFiltersAreShownAsTheyWereWritten, however they are stored.
+func TestFiltersAreShownAsTheyWereWritten(t *testing.T) {
+	const filters = `[{"sql":"data.severity >= 4 AND source <> '\\u003e'"}]`
+	s, err := event.ParseSubscription([]byte(`{"protocol":"SIGNALBOX","filters":` + filters + `}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var read event.Subscription
+	if err := json.Unmarshal(stored, &read); err != nil || !bytes.Contains(read.AppendJSON(nil, false), []byte(filters)) {
+		t.Errorf("%s is shown as %s, %v", stored, read.AppendJSON(nil, false), err)
+	}
+}
+
 func TestLetterAttributesAreReserved(t *testing.T) {
 	for _, name := range []string{"dlqcause", "dlqattempts", "dlqtopic", "dlqposition", "dlqerror"} {
 		body := []byte(`{"specversion":"1.0","id":"1","source":"/s","type":"t","` + name + `":"x"}`)

@@ -12,6 +12,15 @@ import (
 	"signalbox/internal/broker"
 )
 
+func (x *box) infoOf(id string) broker.SubscriptionInfo {
+	x.t.Helper()
+	info, err := x.Subscription(id)
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	return info
+}
+
 // TestASweepBringsForwardWhomNothingConcerns: the place of a webhook that no event
 // concerns follows the head, and its status counts them, without its being asked.
 // Who is concerned is asked, and so is who has to be told of a gap; a paused one stays.
@@ -40,12 +49,7 @@ func TestASweepBringsForwardWhomNothingConcerns(t *testing.T) {
 		x.mustSend(topic, events...)
 	}
 	status := func(number int) broker.SubscriptionStatus {
-		t.Helper()
-		info, err := x.Subscription(ids[number-1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return info.Status
+		return x.infoOf(ids[number-1]).Status
 	}
 	send("gone", 1, "else")
 	if _, err := x.PauseSubscription(t.Context(), anonymous(), ids[paused-1], true); err != nil {
@@ -61,11 +65,7 @@ func TestASweepBringsForwardWhomNothingConcerns(t *testing.T) {
 	}
 	x.woken(6)
 	x.pass(time.Minute)
-	document, err := x.Subscription(ids[changed-1])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := x.UpdateSubscription(t.Context(), anonymous(), ids[changed-1], document.Document); err != nil {
+	if _, err := x.UpdateSubscription(t.Context(), anonymous(), ids[changed-1], x.infoOf(ids[changed-1]).Document); err != nil {
 		t.Fatal(err)
 	}
 	x.woken(1)
