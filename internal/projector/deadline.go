@@ -140,8 +140,8 @@ func (p *Projector) raiseWaiting(r *raise) error {
 		}
 		for i := range t.Requests {
 			q := &t.Requests[i]
-			if !unanswered(t, q, p.space.LogMillis) {
-				continue
+			if !unanswered(t, q, p.space.LogMillis) || !serves(t, q) || carriedOut(q.Kind, t.Requests[i:]) {
+				continue // the last two were not made void in these versions
 			}
 			m, of, err := p.undated(id, t, q)
 			if err != nil {
@@ -161,6 +161,11 @@ func (p *Projector) raiseWaiting(r *raise) error {
 		}
 		return nil
 	})
+}
+
+// carriedOut reports whether a plan is carried out that requests are about.
+func carriedOut(kind string, requests []store.RequestRow) bool {
+	return kind == requestPlan && slices.ContainsFunc(requests, func(r store.RequestRow) bool { return r.Kind == requestPlan && used(&r) })
 }
 
 // met closes a deadline if it is open. A proposal meets that of its own slice only.

@@ -123,25 +123,7 @@ func TestRaisedLevelFindsRequestsThatNobodyWouldMiss(t *testing.T) {
 		r.say(append(untilPlan(2), request, said{id: 6, Message: eventlog.Message{
 			Type: ticket.TypeApprovalGrant, Ticket: "T1", From: "alice", To: "orchestrator", Cause: messageID(5), Payload: "p",
 		}})...)
-		b := r.store.NewBatch()
-		err := r.store.MessagesOfKind(store.MessageDeadline, "", func(key string, value []byte) (bool, error) {
-			var row store.DeadlineRow
-			err := store.DecodeMessage(store.MessageDeadline, value, &row)
-			b.DeleteMessage(store.MessageDeadline, key)
-			b.DeleteTimer(store.Timer{DueMillis: row.Due, Topic: row.Index, Position: row.Position, Kind: store.TimerMessage, Key: key})
-			return true, err
-		})
-		if err == nil {
-			err = r.store.Commit(b, func() {})
-		}
-		b.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.reopen()
-		older := defaultSettings()
-		older.FeatureLevel = 5
-		r.do(configure(older))
+		older := leftUndated(t, r, func(*store.TicketRow) {})
 		if n := r.projector.Bus().Open; n != 0 {
 			t.Fatalf("%d deadlines are left", n)
 		}
@@ -158,6 +140,67 @@ func TestRaisedLevelFindsRequestsThatNobodyWouldMiss(t *testing.T) {
 			t.Errorf("where it takes %d, the bus says %q, want %q", needed, got, want)
 		}
 		checkSound(t, r)
+		r.close()
+	}
+}
+
+// leftUndated changes the row of a ticket and closes all deadlines, as level 5 may have left
+// them, and returns its settings.
+func leftUndated(t *testing.T, r *rig, change func(*store.TicketRow)) (older eventlog.Settings) {
+	t.Helper()
+	b := r.store.NewBatch()
+	defer b.Close()
+	err := errors.Join(r.store.MessagesOfKind(store.MessageDeadline, "", func(key string, value []byte) (bool, error) {
+		var row store.DeadlineRow
+		err := store.DecodeMessage(store.MessageDeadline, value, &row)
+		b.DeleteMessage(store.MessageDeadline, key)
+		b.DeleteTimer(store.Timer{DueMillis: row.Due, Topic: row.Index, Position: row.Position, Kind: store.TimerMessage, Key: key})
+		return true, err
+	}), r.store.EachTicket(func(id string, row *store.TicketRow) error {
+		change(row)
+		value, err := store.EncodeMessage(row)
+		b.SetMessage(store.MessageTicket, id, value)
+		return err
+	}))
+	if err := errors.Join(err, r.store.Commit(b, func() {})); err != nil {
+		t.Fatal(err)
+	}
+	r.reopen()
+	older = defaultSettings()
+	older.FeatureLevel = 5
+	r.do(configure(older))
+	return older
+}
+
+// TestRaisedLevelMissesNothingThatHasNoUse: requests that an older version has not made void
+// get no deadline: about a plan that was carried out since, or in a state where nothing follows.
+func TestRaisedLevelMissesNothingThatHasNoUse(t *testing.T) {
+	ask := func(id int) said {
+		request := due(fromOrchestrator(id, 4, ticket.TypeApprovalRequest, "gate"), 2000)
+		request.Approval = &eventlog.Approval{Kind: "plan", Revision: 1, Tier: 2, Approvers: 2, Plan: somePlan, Hash: somePlanHash, ExpiresMillis: epoch + 2000}
+		return request
+	}
+	for name, change := range map[string]func(*store.TicketRow){
+		"carried out": func(row *store.TicketRow) {
+			row.State = ticket.StateExecuting
+			row.Requests[1].Grants = []store.GrantRow{{ID: "g1", Approver: "alice", ExpiresMillis: epoch + 9999, Bound: "x"}, {ID: "g2", Approver: "bob", ExpiresMillis: epoch + 9999, Bound: "x"}}
+		},
+		"of another state": func(row *store.TicketRow) {
+			row.State = ticket.StateExecuting
+			row.Requests = row.Requests[:1]
+			row.Requests[0].Kind = "accept_partial"
+		},
+	} {
+		r := bussed(t)
+		r.say(append(untilPlan(2), ask(5), ask(7))...)
+		leftUndated(t, r, func(row *store.TicketRow) {
+			row.Requests[0].Void = ""
+			change(row)
+		})
+		r.do(configure(defaultSettings()))
+		if n := r.projector.Bus().Open; n != 0 {
+			t.Errorf("%s: %d deadlines are open", name, n)
+		}
 		r.close()
 	}
 }

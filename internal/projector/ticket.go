@@ -203,7 +203,7 @@ func (j *judged) move(to string) {
 		t.ResumeTo = ""
 	}
 	t.State, t.Moved, t.MovedMillis = to, j.id, j.now
-	j.void(func(r *store.RequestRow) bool { return !j.serves(r) })
+	j.void(func(r *store.RequestRow) bool { return !serves(j.t, r) })
 }
 
 // settle notes that no answer to a message is expected any more: it has one, or

@@ -47,6 +47,7 @@ func (j *judged) deny() (*event.Error, error) {
 	r.Denied = j.id
 	j.settle(r.ID)
 	if r.Kind == requestPlan { // it is the plan that was denied, however often it was asked about
+		j.putLast(r.ID)
 		j.void(func(r *store.RequestRow) bool { return r.Kind == requestPlan && !granted(j.t, r, j.now) })
 	}
 	for i := range j.t.Requests {

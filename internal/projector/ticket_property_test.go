@@ -27,7 +27,7 @@ func TestWhatIsAlwaysTrueOfTickets(t *testing.T) {
 		r := emptyRig(t)
 		defer r.close()
 		w := &witness{
-			T: t, r: r, grants: map[string]*eventlog.Message{}, requests: map[string]*eventlog.Approval{}, plans: map[string]string{}, stays: map[string]int{}, askedIn: map[string]int{},
+			T: t, r: r, grants: map[string]*eventlog.Message{}, requests: map[string]*eventlog.Approval{}, plans: map[string]string{}, stays: map[string]int{}, askedIn: map[string]int{}, denial: map[string]string{},
 		}
 		for _, p := range drawTickets(t) {
 			if p.Message == nil {
@@ -68,6 +68,7 @@ type witness struct {
 	grants   map[string]*eventlog.Message  // accepted
 	requests map[string]*eventlog.Approval // accepted
 	denied   []string                      // requests
+	denial   map[string]string             // the last one of a plan; ids follow each other
 	plans    map[string]string             // the plan that a grant was executed for
 	stays    map[string]int                // by ticket: how often it was escalated
 	askedIn  map[string]int                // by request about an escalation: which of these it was asked in
@@ -234,16 +235,6 @@ func (w *witness) slices(before, after *store.TicketRow) {
 	}
 }
 
-// lastDenied is the last request about a plan that was denied; ids follow each other.
-func (w *witness) lastDenied(hash string) (last string) {
-	for _, id := range w.denied {
-		if r := w.requests[id]; r != nil && r.Kind == "plan" && r.Hash == hash {
-			last = max(last, id)
-		}
-	}
-	return last
-}
-
 // approval: no execute at tier 2 and above, under an open breaker, or of a plan that was
 // denied without enough live grants for its plan, none of them of a requester, and none
 // that a denial has overtaken before it was bound; a grant is for one plan.
@@ -255,6 +246,9 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 		w.requests[id], w.askedIn[id] = m.Approval, w.stays[m.Ticket]
 	case ticket.TypeApprovalDeny:
 		w.denied = append(w.denied, m.Approval.Request)
+		if r := w.requests[m.Approval.Request]; r.Kind == "plan" {
+			w.denial[r.Hash] = id
+		}
 	case ticket.TypeApprovalGrant:
 		w.grants[id] = m
 	case ticket.TypeExecute:
@@ -263,7 +257,7 @@ func (w *witness) approval(p *eventlog.Proposal, before *store.TicketRow, open b
 			w.Fatalf("the execute %s of a ticket that has missed %q, was amended by %q, cancelled by %q, or whose plan is over", id, before.Missed, before.Amended, before.Cancelled)
 		}
 		needed := map[int]int{2: 1, 3: 2}[before.Plan.Tier]
-		denied := w.lastDenied(m.Executed.Hash)
+		denied := w.denial[m.Executed.Hash]
 		if open || denied != "" {
 			needed = max(needed, 1)
 		}

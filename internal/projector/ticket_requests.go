@@ -62,7 +62,7 @@ func (j *judged) request() (*event.Error, error) {
 	}
 	j.supersede(&r)
 	if len(t.Requests) >= requestsMax {
-		t.Requests = slices.DeleteFunc(t.Requests, j.over)
+		t.Requests = slices.DeleteFunc(slices.Clone(t.Requests), j.over)
 	}
 	if len(t.Requests) >= requestsMax {
 		return j.illegal("type", "A ticket has at most 20 requests for approval that are open or granted."), nil
@@ -71,13 +71,13 @@ func (j *judged) request() (*event.Error, error) {
 	return nil, nil
 }
 
-// over reports whether nothing can come of a request any more. What a denied plan
-// comes to is that nothing else is granted.
+// over reports whether nothing can come of a request any more. What the last denial of
+// the plan comes to is that nothing else is granted.
 func (j *judged) over(r store.RequestRow) bool {
 	if r.Denied != "" {
-		return r.Kind != requestPlan
+		return r.Kind != requestPlan || r.Denied != denialOf(j.t.Requests)
 	}
-	return r.Void != "" || r.ExpiresMillis <= j.now && len(j.live(&r)) == 0
+	return r.Void != "" || moot(j.t, &r) && !used(&r) || r.ExpiresMillis <= j.now && len(j.live(&r)) == 0
 }
 
 // used reports whether what was granted is bound to its plan, or used up.
@@ -121,10 +121,10 @@ func Missing(t *store.TicketRow, r *store.RequestRow, now int64) int {
 // ticket is in: what could not be asked there is not answered there either. A ticket
 // that is escalated may go back to where it was, and a plan is not asked about but
 // carried out once it is approved.
-func (j *judged) serves(r *store.RequestRow) bool {
-	state := j.t.State
+func serves(t *store.TicketRow, r *store.RequestRow) bool {
+	state := t.State
 	if state == ticket.StateEscalated && r.Kind != requestEscalation {
-		state = j.t.ResumeTo
+		state = t.ResumeTo
 	}
 	if state == ticket.StateApproved && r.Kind == requestPlan {
 		return true
@@ -171,6 +171,15 @@ func unanswered(t *store.TicketRow, r *store.RequestRow, now int64) bool {
 // planDenied reports whether somebody has denied the plan in force.
 func (j *judged) planDenied() bool { return denialOf(j.t.Requests) != "" }
 
+// putLast puts a request that was denied behind all that were made before, so that the
+// order says of each whether the plan was denied since.
+func (j *judged) putLast(id string) {
+	all := j.t.Requests
+	i := slices.IndexFunc(all, func(r store.RequestRow) bool { return r.ID == id })
+	r := all[i]
+	j.t.Requests = append(slices.Delete(all, i, i+1), r)
+}
+
 // denialOf is the message by which the plan was denied last, by an answer to one of the
 // requests; "": it was not.
 func denialOf(requests []store.RequestRow) string {
@@ -183,7 +192,7 @@ func denialOf(requests []store.RequestRow) string {
 }
 
 // moot reports whether a request is about a plan that was denied since, by an answer to
-// this request or a later one: however it is granted, nothing follows.
+// this request or another: however it is granted, nothing follows.
 func moot(t *store.TicketRow, r *store.RequestRow) bool {
 	at := slices.IndexFunc(t.Requests, func(of store.RequestRow) bool { return of.ID == r.ID })
 	return r.Kind == requestPlan && at >= 0 && denialOf(t.Requests[at:]) != ""
