@@ -322,6 +322,24 @@ func TestRefusedAnswerIsEscalated(t *testing.T) {
 	}
 }
 
+// TestReportThatContradictsItselfArrives: what was done is known to others, and how the
+// report was wrong.
+func TestReportThatContradictsItselfArrives(t *testing.T) {
+	s := newSpace(t)
+	s.work(t.TempDir(), func(o *ticketclient.AgentOptions) {
+		o.Execute = func(context.Context, *ticketclient.Execution) (*ticketclient.Report, error) {
+			return &ticketclient.Report{
+				Outcome: ticketclient.OutcomeSuccess, Steps: []ticketclient.StepStatus{{N: 1, Status: "failed"}}, Verification: ticketclient.Verification{Passed: true},
+			}, nil
+		}
+	})
+	executed, _ := s.approve("INC-1")
+	r := s.saidOf("INC-1", "net", ticket.TypeResult).Payload.(*ticketclient.Result)
+	if r.ExecuteID != executed.ID || r.Outcome != ticketclient.OutcomeFailed || r.Verification.Passed || len(r.Verification.Checks) != 1 || !strings.Contains(r.Verification.Checks[0], "contradicts itself") {
+		t.Errorf("its result is %+v", r)
+	}
+}
+
 // TestProposalThatLacksSomethingIsNotSent: it is asked for again, and whoever wrote the
 // agent is told what it lacks in their own words.
 func TestProposalThatLacksSomethingIsNotSent(t *testing.T) {

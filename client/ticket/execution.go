@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"signalbox/ticket"
@@ -33,8 +34,12 @@ func (x *Execution) Progress(done float64, note string) {
 }
 
 // Report is what became of an execution. Steps that it does not name were not
-// started; where the outcome is that all was done, they are done. The broker refuses a
-// report that says so of steps that failed.
+// started; where it names none, and its outcome is that all was done, all are done. One
+// that says that all was done, while a step has failed or was not started, contradicts
+// itself, and the broker would refuse it with all that it says. The agent sends it with the
+// outcome that its steps have: [OutcomePartial] where one was applied, else [OutcomeFailed],
+// and [OutcomeRollbackFailed] of a rollback. The verification then has not passed, and says
+// why, as [AgentOptions].OnError does.
 type Report struct {
 	Outcome      string // see OutcomeSuccess
 	Steps        []StepStatus
@@ -77,7 +82,7 @@ func Steps(do func(ctx context.Context, x *Execution, s Step, name string) (evid
 			}
 			x.Progress(float64(i+1)/float64(len(x.Steps)), "")
 		}
-		r.Outcome = outcomeOf(x.Mode, done, len(x.Steps))
+		r.Outcome = outcomeOf(x.Mode, done > 0, done == len(x.Steps))
 		return r, nil
 	}
 }
@@ -89,15 +94,16 @@ func doneStatus(mode string) string {
 	return "done"
 }
 
-func outcomeOf(mode string, done, all int) string {
+// outcomeOf is the outcome of an execution of whose steps some are done, or all.
+func outcomeOf(mode string, some, all bool) string {
 	switch {
-	case mode == ModeRollback && done == all:
+	case mode == ModeRollback && all:
 		return OutcomeRolledBack
 	case mode == ModeRollback:
 		return OutcomeRollbackFailed
-	case done == all:
+	case all:
 		return OutcomeSuccess
-	case done == 0 || mode == ModeVerify:
+	case !some || mode == ModeVerify:
 		return OutcomeFailed
 	}
 	return OutcomePartial
@@ -269,9 +275,9 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 		refused := (*RefuseError)(nil)
 		switch {
 		case err == nil:
-			return result(m, x, report, began), nil
+			return a.result(m, x, report, began), nil
 		case errors.As(err, &refused):
-			return result(m, x, &Report{Outcome: OutcomeRefused, Verification: Verification{Checks: []string{shortened(refused.Error())}}}, began), nil
+			return a.result(m, x, &Report{Outcome: OutcomeRefused, Verification: Verification{Checks: []string{shortened(refused.Error())}}}, began), nil
 		}
 		if working.Err() == nil {
 			a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
@@ -285,25 +291,44 @@ func (a *Agent) carryOut(ctx context.Context, m *Message, uncertain bool) (ticke
 	return escalate(&m.Header, "complete_by_missed", shortened(err.Error())), nil
 }
 
-// result accounts for every step.
-func result(m *Message, x *Execution, r *Report, began time.Time) ticket.Draft {
+// result accounts for every step. For the outcome of a report that contradicts itself it
+// takes what the steps come to: what was done is done by then, and others have to know it.
+func (a *Agent) result(m *Message, x *Execution, r *Report, began time.Time) ticket.Draft {
 	steps, unnamed := make([]StepStatus, len(x.Steps)), "not_started"
-	if r.Outcome == OutcomeSuccess || r.Outcome == OutcomeRolledBack && x.Mode == ModeRollback {
+	all := r.Outcome == OutcomeSuccess || r.Outcome == OutcomeRolledBack && x.Mode == ModeRollback
+	if all && len(r.Steps) == 0 {
 		unnamed = doneStatus(x.Mode)
 	}
 	for i, s := range x.Steps {
-		steps[i] = StepStatus{N: s.N, Status: unnamed, EvidenceRef: "none"}
+		steps[i] = StepStatus{N: s.N, Status: unnamed}
 		for _, told := range r.Steps {
 			if told.N == s.N {
 				steps[i] = told
 			}
 		}
+		steps[i].EvidenceRef = orNone(steps[i].EvidenceRef)
+	}
+	outcome, verification := r.Outcome, r.Verification
+	if i := slices.IndexFunc(steps, unfinished); all && i >= 0 {
+		err := fmt.Errorf("the report contradicts itself: its outcome is %s, and step %d is %s", r.Outcome, steps[i].N, steps[i].Status)
+		a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
+		// A step that the execute does not have counts: under whatever number, something took effect.
+		some := slices.ContainsFunc(r.Steps, func(s StepStatus) bool { return s.Status == "done" })
+		outcome = outcomeOf(x.Mode, some, false)
+		checks := append([]string{err.Error()}, r.Verification.Checks...)
+		verification = Verification{Checks: checks[:min(len(checks), checksMax)]}
 	}
 	return Answer(&m.Header, ticket.TypeResult, ticket.RoleOrchestrator, "result/"+m.ID, &Result{
-		ExecuteID: m.ID, PlanHash: x.PlanHash, SliceID: x.SliceID, Outcome: r.Outcome, Steps: steps,
-		Verification: r.Verification, Changed: r.Changed, StartedAt: began.UTC(), EndedAt: time.Now().UTC(),
+		ExecuteID: m.ID, PlanHash: x.PlanHash, SliceID: x.SliceID, Outcome: outcome, Steps: steps,
+		Verification: verification, Changed: r.Changed, StartedAt: began.UTC(), EndedAt: time.Now().UTC(),
 	})
 }
+
+// checksMax is how many checks a verification may have: one more would be refused.
+const checksMax = 500
+
+// unfinished reports whether a step keeps a result from saying that all was done.
+func unfinished(s StepStatus) bool { return s.Status == "failed" || s.Status == "not_started" }
 
 // sendAtLast sends what is stored, however long the broker cannot be reached.
 func (a *Agent) sendAtLast(ctx context.Context, j *job) {

@@ -9,6 +9,8 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,21 +128,51 @@ func TestAgentBeginsNothingAfterCompleteBy(t *testing.T) {
 }
 
 // TestResultAccountsForEveryStep: what a report does not name was not started, but where
-// it says that all was done.
+// it names nothing and says that all was done. One that contradicts itself is sent with the
+// outcome that its steps have, and says so: the broker would refuse it as it is.
 func TestResultAccountsForEveryStep(t *testing.T) {
 	m := executeBy(t, time.Hour, time.Hour)
+	step := func(n int, status string) StepStatus { return StepStatus{N: n, Status: status} }
 	for _, c := range []struct {
-		mode, outcome, want string
+		name, mode, outcome string
+		steps               []StepStatus
+		want, says          string
+		contradicts         string // what the check says that is added
 	}{
-		{ModeApply, OutcomeSuccess, "done failed"}, {ModeVerify, OutcomeSuccess, "done failed"}, {ModeApply, OutcomePartial, "not_started failed"},
-		{ModeApply, OutcomeRolledBack, "not_started failed"}, {ModeRollback, OutcomeRolledBack, "undone failed"}, {ModeRollback, OutcomeRollbackFailed, "not_started failed"},
+		{"all", ModeApply, OutcomeSuccess, nil, "done done", OutcomeSuccess, ""},
+		{"all is verified", ModeVerify, OutcomeSuccess, nil, "done done", OutcomeSuccess, ""},
+		{"all is undone", ModeRollback, OutcomeRolledBack, nil, "undone undone", OutcomeRolledBack, ""},
+		{"nothing", ModeApply, OutcomeFailed, nil, "not_started not_started", OutcomeFailed, ""},
+		{"undone at once", ModeApply, OutcomeRolledBack, nil, "not_started not_started", OutcomeRolledBack, ""},
+		{"a part", ModeApply, OutcomePartial, []StepStatus{step(1, "done")}, "done not_started", OutcomePartial, ""},
+		{"a step is skipped", ModeApply, OutcomeSuccess, []StepStatus{step(2, "skipped"), step(1, "done")}, "done skipped", OutcomeSuccess, ""},
+		{"a step is not named", ModeApply, OutcomeSuccess, []StepStatus{step(1, "done")}, "done not_started", OutcomePartial, "its outcome is success, and step 2 is not_started"},
+		{"a step has failed", ModeApply, OutcomeSuccess, []StepStatus{step(1, "done"), step(2, "failed")}, "done failed", OutcomePartial, "its outcome is success, and step 2 is failed"},
+		{"the first step has failed", ModeApply, OutcomeSuccess, []StepStatus{step(1, "failed")}, "failed not_started", OutcomeFailed, "its outcome is success, and step 1 is failed"},
+		{"they are numbered otherwise", ModeApply, OutcomeSuccess, []StepStatus{step(3, "done")}, "not_started not_started", OutcomePartial, "its outcome is success, and step 1 is not_started"},
+		{"a verification has failed", ModeVerify, OutcomeSuccess, []StepStatus{step(1, "done"), step(2, "failed")}, "done failed", OutcomeFailed, "its outcome is success, and step 2 is failed"},
+		{"a rollback has failed", ModeRollback, OutcomeRolledBack, []StepStatus{step(1, "undone")}, "undone not_started", OutcomeRollbackFailed, "its outcome is rolled_back, and step 2 is not_started"},
+		{"a rollback has succeeded in part", ModeRollback, OutcomeSuccess, []StepStatus{step(2, "undone")}, "not_started undone", OutcomeRollbackFailed, "its outcome is success, and step 1 is not_started"},
 	} {
-		x := &Execution{Execute: *m.Payload.(*Execute)}
-		x.Mode = c.mode
-		steps := result(m, x, &Report{Outcome: c.outcome, Steps: []StepStatus{{N: 2, Status: "failed"}, {N: 3, Status: "done"}}}, time.Now()).Payload.(*Result).Steps
-		if len(steps) != 2 || steps[0].Status+" "+steps[1].Status != c.want {
-			t.Errorf("%s %s says of the steps %+v", c.mode, c.outcome, steps)
-		}
+		t.Run(c.name, func(t *testing.T) {
+			a := alone(t, nil)
+			var told error
+			a.o.OnError = func(err error) { told = err }
+			x := &Execution{Execute: *m.Payload.(*Execute)}
+			x.Mode = c.mode
+			checks := slices.Repeat([]string{"it was looked at"}, checksMax)
+			r := a.result(m, x, &Report{Outcome: c.outcome, Steps: c.steps, Verification: Verification{Passed: true, Checks: checks}}, time.Now()).Payload.(*Result)
+			if len(r.Steps) != 2 || r.Steps[0].Status+" "+r.Steps[1].Status != c.want || r.Steps[0].EvidenceRef != "none" || r.Outcome != c.says {
+				t.Errorf("it says %s, and of the steps %+v", r.Outcome, r.Steps)
+			}
+			added := ""
+			if r.Verification.Checks[0] != checks[0] {
+				added = strings.TrimPrefix(r.Verification.Checks[0], "the report contradicts itself: ")
+			}
+			if added != c.contradicts || r.Verification.Passed != (c.contradicts == "") || (told != nil) != (c.contradicts != "") || len(r.Verification.Checks) != checksMax {
+				t.Errorf("its verification has passed (%v) and says %q first, and what is told is %v", r.Verification.Passed, r.Verification.Checks[0], told)
+			}
+		})
 	}
 }
 

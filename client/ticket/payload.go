@@ -159,8 +159,8 @@ type (
 	// StepStatus is what became of a step.
 	StepStatus struct {
 		N           int    `json:"n"`
-		Status      string `json:"status"` // done, failed, skipped, undone or not_started
-		EvidenceRef string `json:"evidence_ref"`
+		Status      string `json:"status"`       // done, failed, skipped, undone or not_started
+		EvidenceRef string `json:"evidence_ref"` // an agent says "none" where its [Report] has ""
 	}
 
 	// Verification is whether what was done has the effect that was wanted.
