@@ -167,14 +167,24 @@ func (d *decision) resumption() string {
 		return "ask again whether what took effect is accepted"
 	case d.resumeTo == "PARTIAL" && d.irreversible() != nil:
 		return "ask again, for a part of what took effect has no rollback"
+	case d.resumeTo == "PARTIAL" && d.unapproved():
+		return "ask for the approval of the plan, and then to undo what took effect"
 	case d.resumeTo == "PARTIAL":
 		return "undo what took effect"
+	case d.resumeTo == "ROLLING_BACK" && d.unapproved():
+		return "ask for the approval of the plan, and then to try the rollback again"
 	case d.resumeTo == "ROLLING_BACK":
 		return "try the rollback again"
-	case d.resumeTo == "APPROVED" && d.refusal() != nil:
+	case d.resumeTo == "APPROVED" && (d.unapproved() || d.outdated()) && d.revision >= d.rule.Revisions:
+		return "ask this again, for the policy allows no further plan"
+	case d.resumeTo == "APPROVED" && (d.denied || d.refusal() != nil):
 		return "ask for another plan, for this one was denied"
-	case (d.resumeTo == "EXECUTING" || d.resumeTo == "VERIFYING") && d.refusal() != nil:
-		return "ask again for the approval of what is left of the plan"
+	case d.resumeTo == "APPROVED" && (d.unapproved() || d.outdated()):
+		return "ask for another plan"
+	case (d.resumeTo == "EXECUTING" || d.resumeTo == "VERIFYING") && d.unapproved():
+		return "ask for the approval of what is left of the plan"
+	case d.resumeTo == "AWAITING_APPROVAL" && d.refusal() != nil:
+		return "do what the policy says of a plan that was denied"
 	case d.resumeTo == "AWAITING_APPROVAL":
 		return "ask for the approval of the plan again"
 	case d.resumeTo == "FAILED" || d.resumeTo == "ROLLED_BACK" || d.resumeTo == "DENIED":

@@ -74,6 +74,11 @@ func (d *decision) low() bool {
 	return !d.denied && d.plan().Tier <= ticket.TierReversible && len(d.t.Breakers) == 0
 }
 
+// unapproved reports whether the gate has to approve the plan, once more or at all, before
+// anything more of it is done: it was denied, what was granted does not count any more, or
+// a breaker was opened.
+func (d *decision) unapproved() bool { return d.plan() != nil && !d.granted().enough }
+
 // refusal is the denial of the plan, nil if nobody has denied it, or the gate has seen
 // that and said to go on.
 func (v *view) refusal() *ticketclient.Message {

@@ -216,6 +216,82 @@ func TestPlanThatIsDeniedWhileItIsCarriedOut(t *testing.T) {
 	}
 }
 
+// carriedOut has the slice executed in a mode, with an outcome.
+func (s *told) carriedOut(mode, outcome string) {
+	s.t.Helper()
+	plan := s.Messages[3].Payload.(*ticketclient.Plan)
+	x := s.say("orch", ticket.TypeExecute, "network", s.Messages[len(s.Messages)-1].ID, &ticketclient.Execute{SliceID: "fw", Mode: mode, Steps: plan.Slice.Steps})
+	s.say("net", ticket.TypeResult, ticket.RoleOrchestrator, x.ID, &ticketclient.Result{ExecuteID: x.ID, SliceID: "fw", Outcome: outcome})
+}
+
+// TestGateIsToldWhatToResumeComesTo: what the gate is told is what follows, also where the
+// plan was denied, before it was asked or before it has said to go on the last time.
+func TestGateIsToldWhatToResumeComesTo(t *testing.T) {
+	hour := time.Now().Add(time.Hour)
+	for _, c := range []struct {
+		name, from       string
+		denied, resumed  bool // the gate has said to go on since, and it did not help
+		revisions        int
+		told, then, next string // what follows at once when it says so now, and then
+	}{
+		{"a rollback", "ROLLING_BACK", false, false, 3, "try the rollback again;", "execute ", ""},
+		{"a rollback of a plan that was denied", "ROLLING_BACK", true, false, 3, "ask for the approval of the plan, and then to try the rollback again;", "approval.request plan ", ""},
+		{"the same once more", "ROLLING_BACK", true, true, 3, "ask for the approval of the plan, and then to try the rollback again;", "approval.request plan ", ""},
+		{"a part", "PARTIAL", false, false, 3, "undo what took effect;", "ticket.state ROLLING_BACK ", "execute "},
+		{"a part of a plan that was denied", "PARTIAL", true, false, 3, "ask for the approval of the plan, and then to undo what took effect;", "ticket.state ROLLING_BACK ", "approval.request plan "},
+		{"a plan that was denied", "APPROVED", true, false, 3, "ask for another plan, for this one was denied;", "ticket.state PLANNING ", ""},
+		{"the last one", "APPROVED", true, false, 1, "ask this again, for the policy allows no further plan;", "escalation revisions_exhausted ", ""},
+		{"the last one, once more", "APPROVED", true, true, 1, "ask this again, for the policy allows no further plan;", "escalation revisions_exhausted ", ""},
+		{"what is left", "EXECUTING", true, false, 3, "ask for the approval of what is left of the plan;", "approval.request plan ", ""},
+		{"a plan that is not approved yet", "AWAITING_APPROVAL", true, false, 3, "do what the policy says of a plan that was denied;", "ticket.state DENIED ", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, request := awaited(t, 2, hour)
+			move := func(from, to, reason string) {
+				s.say("orch", ticket.TypeState, ticket.RoleIntake, s.Messages[len(s.Messages)-1].ID, &ticketclient.State{From: from, To: to, ReasonCode: reason})
+			}
+			if c.from != "AWAITING_APPROVAL" {
+				s.grants("alice", request, "", hour)
+				move("AWAITING_APPROVAL", "APPROVED", "granted")
+			}
+			switch c.from {
+			case "EXECUTING":
+				move("APPROVED", "EXECUTING", "")
+			case "PARTIAL", "ROLLING_BACK":
+				s.carriedOut(ticketclient.ModeApply, ticketclient.OutcomePartial)
+				move("EXECUTING", "PARTIAL", "mixed")
+			}
+			if c.from == "ROLLING_BACK" {
+				move("PARTIAL", "ROLLING_BACK", "rollback")
+				s.carriedOut(ticketclient.ModeRollback, ticketclient.OutcomeRollbackFailed)
+			}
+			if c.denied {
+				s.say("bob", ticket.TypeApprovalDeny, ticket.RoleOrchestrator, request.ID, &ticketclient.ApprovalDeny{RequestID: request.ID, Approver: "bob", ReasonCode: "no", Reason: "Not now."})
+			}
+			if c.resumed {
+				move(c.from, "ESCALATED", "")
+				move("ESCALATED", c.from, "resumed")
+			}
+			move(c.from, "ESCALATED", "")
+			p := policy(t, strings.Replace(oneSlice, `"slices"`, fmt.Sprintf(`"on_partial":"rollback","revisions":%d,"slices"`, c.revisions), 1))
+			moves, _ := p.Decide("orch", &s.Ticket, time.Now())
+			if len(moves) != 1 || !strings.Contains(moves[0].Payload.(*ticketclient.ApprovalRequest).Summary, " To resume is to "+c.told) {
+				t.Fatalf("the gate is asked %+v", moves)
+			}
+			move("ESCALATED", c.from, "resumed")
+			if then, _ := next(t, p, s, time.Now()); then != c.then {
+				t.Errorf("when it has said to resume, the next moves are %q", then)
+			}
+			if c.next != "" {
+				move(c.from, "ROLLING_BACK", "rollback")
+				if then, _ := next(t, p, s, time.Now()); then != c.next {
+					t.Errorf("and then they are %q", then)
+				}
+			}
+		})
+	}
+}
+
 // TestQuestionOfAnEarlierPlanStopsNothing: the broker keeps the request to reset a breaker
 // when a plan is made anew. That nobody answers it does not stop a plan without that target.
 func TestQuestionOfAnEarlierPlanStopsNothing(t *testing.T) {
