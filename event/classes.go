@@ -185,7 +185,7 @@ var classes = [...]struct {
 		"Use one of the types in api/ticket/registry.json."}},
 	{CodePayloadInvalid, Class{422, exitCaller, false,
 		"The payload does not suit the type of the message",
-		"Correct the payload so that it keeps to the schema of its type in api/ticket/schema.json and to the catalogue of verbs."}},
+		"Correct the payload so that it keeps to the schema of its type in api/ticket/schema.json and to the catalogue of verbs, and a result so that it accounts for the steps of its execute."}},
 	{CodeSignatureInvalid, Class{403, exitCaller, false,
 		"The signature is not that of the sender",
 		"Sign the canonical form (RFC 8785) of the object without sig: a message with the key that is registered for the agent in from, a change of the registry with the administrator key of the space."}},

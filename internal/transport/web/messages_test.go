@@ -218,18 +218,20 @@ func TestRepeatedExecuteGetsItsResult(t *testing.T) {
 }
 
 // TestResultAccountsForItsSteps: that of a success that says nothing of them is not
-// taken, by which the agent can mend it, and neither is one in which a step has failed.
+// taken, and neither is one in which a step has failed; the agent can send it again,
+// corrected, under the same idempotency key.
 func TestResultAccountsForItsSteps(t *testing.T) {
 	d := openDoor(t, founded)
 	id := executing(d).Header().ID
+	again := func(d *ticket.Draft) { d.IdempotencyKey = "result" }
 	const told = `{"n":1,"status":"done","evidence_ref":"e"}`
 	for _, steps := range []string{``, `{"n":2,"status":"done","evidence_ref":"e"}`, told + `,` + told, strings.Replace(told, "done", "failed", 1)} {
 		payload := strings.Replace(fmt.Sprintf(resultPayload, id, planHash(t, 1)), told, steps, 1)
-		p := d.message(envelope(t, "net", ticket.TypeResult, "orchestrator", id, payload)).want(t, 422).object(t)
+		p := d.message(envelope(t, "net", ticket.TypeResult, "orchestrator", id, payload, again)).want(t, 422).object(t)
 		eq(t, "code of "+steps, p["code"], any("payload_invalid"))
 		eq(t, "field of "+steps, p["field"], any("payload/steps"))
 	}
-	d.message(envelope(t, "net", ticket.TypeResult, "orchestrator", id, fmt.Sprintf(resultPayload, id, planHash(t, 1)))).want(t, 200)
+	d.message(envelope(t, "net", ticket.TypeResult, "orchestrator", id, fmt.Sprintf(resultPayload, id, planHash(t, 1)), again)).want(t, 200)
 }
 
 // TestParallelRetriesHaveOneEffect: the same key and payload in parallel, each with
