@@ -35,7 +35,8 @@ func (x *Execution) Progress(done float64, note string) {
 
 // Report is what became of an execution. Steps that it does not name were not
 // started; where it names none, and its outcome is that all was done, all are done. One
-// that says that all was done, while a step has failed or was not started, contradicts
+// that says that all was done, or that a [ModeVerify] has passed, while a step has failed or
+// was not started, contradicts
 // itself, and the broker would refuse it with all that it says. The agent sends it with the
 // outcome that its steps have: [OutcomePartial] where one was applied, else [OutcomeFailed],
 // and [OutcomeRollbackFailed] of a rollback. The verification then has not passed, and says
@@ -308,9 +309,12 @@ func (a *Agent) result(m *Message, x *Execution, r *Report, began time.Time) tic
 		}
 		steps[i].EvidenceRef = orNone(steps[i].EvidenceRef)
 	}
-	outcome, verification := r.Outcome, r.Verification
+	outcome, verification, says := r.Outcome, r.Verification, "its outcome is "+r.Outcome
+	if x.Mode == ModeVerify { // to have looked, and found a fault, is a success
+		all, says = r.Verification.Passed, "its verification has passed"
+	}
 	if i := slices.IndexFunc(steps, unfinished); all && i >= 0 {
-		err := fmt.Errorf("the report contradicts itself: its outcome is %s, and step %d is %s", r.Outcome, steps[i].N, steps[i].Status)
+		err := fmt.Errorf("the report contradicts itself: %s, and step %d is %s", says, steps[i].N, steps[i].Status)
 		a.o.OnError(fmt.Errorf("%s %s of %s: %w", x.Mode, x.SliceID, m.TicketID, err))
 		// A step that the execute does not have counts: under whatever number, something took effect.
 		some := slices.ContainsFunc(r.Steps, func(s StepStatus) bool { return s.Status == "done" })

@@ -150,7 +150,7 @@ func TestResultAccountsForEveryStep(t *testing.T) {
 		{"a step has failed", ModeApply, OutcomeSuccess, []StepStatus{step(1, "done"), step(2, "failed")}, "done failed", OutcomePartial, "its outcome is success, and step 2 is failed"},
 		{"the first step has failed", ModeApply, OutcomeSuccess, []StepStatus{step(1, "failed")}, "failed not_started", OutcomeFailed, "its outcome is success, and step 1 is failed"},
 		{"they are numbered otherwise", ModeApply, OutcomeSuccess, []StepStatus{step(3, "done")}, "not_started not_started", OutcomePartial, "its outcome is success, and step 1 is not_started"},
-		{"a verification has failed", ModeVerify, OutcomeSuccess, []StepStatus{step(1, "done"), step(2, "failed")}, "done failed", OutcomeFailed, "its outcome is success, and step 2 is failed"},
+		{"a verification has failed", ModeVerify, OutcomeSuccess, []StepStatus{step(1, "done"), step(2, "failed")}, "done failed", OutcomeFailed, "its verification has passed, and step 2 is failed"},
 		{"a rollback has failed", ModeRollback, OutcomeRolledBack, []StepStatus{step(1, "undone")}, "undone not_started", OutcomeRollbackFailed, "its outcome is rolled_back, and step 2 is not_started"},
 		{"a rollback has succeeded in part", ModeRollback, OutcomeSuccess, []StepStatus{step(2, "undone")}, "not_started undone", OutcomeRollbackFailed, "its outcome is success, and step 1 is not_started"},
 	} {
@@ -173,6 +173,17 @@ func TestResultAccountsForEveryStep(t *testing.T) {
 				t.Errorf("its verification has passed (%v) and says %q first, and what is told is %v", r.Verification.Passed, r.Verification.Checks[0], told)
 			}
 		})
+	}
+}
+
+// TestVerificationThatFindsAFault is sent as it is: the agent has done what it was to do.
+func TestVerificationThatFindsAFault(t *testing.T) {
+	m := executeBy(t, time.Hour, time.Hour)
+	x := &Execution{Execute: *m.Payload.(*Execute)}
+	x.Mode = ModeVerify
+	r := alone(t, nil).result(m, x, &Report{Outcome: OutcomeSuccess, Steps: []StepStatus{{N: 1, Status: "failed"}}}, time.Now()).Payload.(*Result)
+	if r.Outcome != OutcomeSuccess || r.Verification.Passed || len(r.Verification.Checks) > 0 {
+		t.Errorf("its result is %+v", r)
 	}
 }
 
