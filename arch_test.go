@@ -102,7 +102,7 @@ var layers = []layer{
 		why: "brings bytes to places that others run, whatever they are"},
 	{dir: "internal/broker", may: []string{"api", "event", "ticket", "internal/audit", "internal/outside", "internal/filter", "internal/metrics", "internal/identity", "internal/eventlog", "internal/store",
 		"internal/signature", "internal/projector", "internal/dispatch", "internal/admission", "internal/backup", "github.com/cockroachdb/pebble/v2/vfs", "golang.org/x/sys/unix"},
-		tests: []string{"internal/crashtest", "github.com/prometheus/client_model"},
+		tests: []string{"internal/crashtest", "github.com/cockroachdb/pebble/v2", "github.com/prometheus/client_model"},
 		why:   "joins the stages, sees all of them, and hands them the outside: the file system (vfs) and the clocks (unix)"},
 	{dir: "internal/doctor", may: []string{"event", "internal/store", "internal/broker", "golang.org/x/sys/unix"},
 		tests: []string{"internal/identity"},

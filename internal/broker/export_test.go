@@ -110,6 +110,15 @@ func (b *Broker) OccupyDryRuns() (done func()) {
 // Store is the broker's store.
 func (b *Broker) Store() *store.Store { return b.store }
 
+// TopicNumber is the number of a topic in the keys of the store.
+func (b *Broker) TopicNumber(name string) uint32 {
+	t, err := b.dispatch.Topic(name)
+	if err != nil {
+		panic(err)
+	}
+	return t.Number
+}
+
 // Settings are those that the log has.
 func (b *Broker) Settings() eventlog.Settings { return b.projector.Settings() }
 

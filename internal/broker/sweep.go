@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"signalbox/event"
 	"signalbox/internal/eventlog"
 	"signalbox/internal/filter"
 	"signalbox/internal/identity"
@@ -18,19 +19,22 @@ import (
 
 const (
 	// sweepEvery is how often the webhooks that nothing concerns come forward, as their
-	// place holds back retention; earlier if a sweep would look at more than it may.
+	// place holds back retention.
 	sweepEvery = 5 * time.Minute
 	// sweepSoon is after what time a sweep begins that is needed.
 	sweepSoon = time.Second
 	// sweepPage is how many webhooks a sweep queues at a time.
 	sweepPage = 1024
-	// sweptMax is how many positions a sweep looks at, ten seconds or two. Who is behind
-	// by more, as somebody may be who must not read what is next, is asked.
+	// sweptMax is how many positions the sweep of a start looks at, ten seconds or two. Who is
+	// behind by more, as somebody may be who must not read what is next, is asked.
 	sweptMax = 10_000_000
 	// sweptTerms bounds the terms that a sweep remembers at a time, and sweptEvents
 	// the events that it reads at a time.
 	sweptTerms  = 65_536
 	sweptEvents = 4096
+	// sweptPatterns bounds the patterns with wildcards that each topic is held against.
+	// With more of them all topics are read.
+	sweptPatterns = 1024
 	// movedPage is how many webhooks a sweep moves in one commit, so that nobody who
 	// publishes waits for more of them.
 	movedPage = 128
@@ -53,10 +57,10 @@ func (b *Broker) sweepLoop() {
 			swept = max(swept, b.sweep(behind, sweptMax))
 		}
 		// Nobody is further behind than the last sweep has left them but who could not
-		// come forward. They are asked, for others must not be read for again.
-		most := b.dispatch.Head().Position - swept + movedMin
-		if time.Since(last) >= sweepEvery || most > sweptMax/2 {
-			swept = max(swept, b.sweep(0, min(most, sweptMax)))
+		// come forward. They are asked, for events must not be read for them again: a sweep
+		// reads those of the last five minutes, however many there are.
+		if time.Since(last) >= sweepEvery {
+			swept = max(swept, b.sweep(0, b.dispatch.Head().Position-swept+movedMin))
 			last = time.Now()
 		}
 	}
@@ -77,19 +81,22 @@ type hookPlace struct {
 // returns; else 0.
 func (b *Broker) sweep(told, most uint64) (head uint64) {
 	s := sweeper{b: b, began: b.clock.Millis(), head: b.dispatch.Head().Position, terms: map[string]uint64{}}
-	err := s.run(told, most)
-	if err == nil && told == 0 && !b.stopping() { // then not everything may have been looked up
-		err = s.move()
-	}
-	switch {
-	case b.stopping():
-	case err != nil:
+	if err := s.run(told, most); err != nil {
 		b.logger.Error("webhooks cannot be looked for, and are later", "err", err)
 		b.due.miss()
-	case told == 0:
-		return s.head
+		return 0
 	}
-	return 0
+	if told > 0 { // then not everything was looked up
+		return 0
+	}
+	switch err := s.move(); {
+	case b.stopping():
+		return 0
+	case err != nil:
+		b.logger.Error("webhooks do not come forward, and do later", "err", err)
+		return 0
+	}
+	return s.head
 }
 
 // sweeper is a sweep on its way.
@@ -97,14 +104,14 @@ type sweeper struct {
 	b      *Broker
 	began  int64 // by the log clock
 	head   uint64
-	behind []hookPlace       // that are not queued, by number
+	behind []hookPlace       // by number; who is queued is at the head
 	terms  map[string]uint64 // under which there may be a webhook: the last position of an event with it
+	unread []string          // topics of which not everything was looked up
 	record filter.Record
 }
 
 func (s *sweeper) run(told, most uint64) error {
 	var asked []uint32
-	from := s.head
 	err := s.b.store.WebhookStates(0, func(number uint32, state store.SubscriptionState) bool {
 		cursor := max(state.Cursor, told)
 		switch {
@@ -113,22 +120,111 @@ func (s *sweeper) run(told, most uint64) error {
 			asked = append(asked, number)
 		case cursor < s.head:
 			s.behind = append(s.behind, hookPlace{number, state.Epoch, cursor})
-			from = min(from, cursor)
 		}
 		return true
 	})
-	if err != nil || !s.queue(asked) {
+	if err != nil || !s.queue(asked) || len(s.behind) == 0 {
 		return err
 	}
-	topics := s.b.dispatch.Topics()
-	for i := range topics {
-		if t := &topics[i]; !t.Policy.Ephemeral() && t.Last > from {
-			if more, err := s.topic(t, from); err != nil || !more {
-				return err
+	from := func(string) uint64 { return told } // of so little it is not worth to look whom it may concern
+	if told == 0 {
+		from = s.from()
+	}
+	s.read(s.b.dispatch.Topics(), from)
+	s.askUnread()
+	return nil
+}
+
+// from returns behind which position a topic is to be read: the lowest cursor of the
+// webhooks that are behind and select it.
+func (s *sweeper) from() func(topic string) uint64 {
+	type selection struct {
+		event.Pattern
+		from uint64
+	}
+	exact, wild, others := map[string]uint64{}, map[string]*selection{}, s.head
+	var asked []uint32
+	for i := range s.behind {
+		p := &s.behind[i]
+		config, _, err := s.b.store.SubscriptionConfig(p.number) // without topics if it was deleted
+		if err != nil || s.b.stopping() {
+			asked, p.cursor = append(asked, p.number), s.head
+			continue
+		}
+		for _, pattern := range config.Document.Config.Patterns() {
+			name, named := pattern.Exact()
+			known := wild[pattern.String()]
+			switch {
+			case named:
+				if from, ok := exact[name]; !ok || p.cursor < from {
+					exact[name] = p.cursor
+				}
+			case known != nil:
+				known.from = min(known.from, p.cursor)
+			case len(wild) < sweptPatterns:
+				wild[pattern.String()] = &selection{pattern, p.cursor}
+			default:
+				others = min(others, p.cursor)
 			}
 		}
 	}
-	return s.tell()
+	s.queue(asked)
+	return func(topic string) uint64 {
+		lowest := others
+		if from, ok := exact[topic]; ok {
+			lowest = min(lowest, from)
+		}
+		for _, w := range wild {
+			if w.from < lowest && w.Match(topic) {
+				lowest = w.from
+			}
+		}
+		return lowest
+	}
+}
+
+// read looks up what topics have behind the positions from which they are to be read. One
+// that cannot be read keeps nobody from what is on the others.
+func (s *sweeper) read(topics []store.Topic, from func(topic string) uint64) {
+	failed := func(err error, topics ...store.Topic) {
+		s.b.logger.Error("events cannot be looked up, and their webhooks are asked", "err", err, "topics", len(topics))
+		for i := range topics {
+			s.unread = append(s.unread, topics[i].Name)
+		}
+	}
+	for i := range topics {
+		t := &topics[i]
+		if t.Policy.Ephemeral() {
+			continue
+		}
+		if after := from(t.Name); t.Last > after {
+			if err := s.topic(t, after); err != nil {
+				failed(err, *t)
+			}
+		}
+		if s.b.stopping() {
+			return
+		}
+	}
+	if err := s.tell(); err != nil { // of the events of any topic
+		failed(err, topics...)
+	}
+}
+
+// askUnread queues those who select what could not be looked up.
+func (s *sweeper) askUnread() {
+	var asked []uint32
+	for i := range s.behind {
+		p := &s.behind[i]
+		if len(s.unread) == 0 || p.cursor == s.head {
+			continue
+		}
+		config, _, err := s.b.store.SubscriptionConfig(p.number)
+		if err != nil || slices.ContainsFunc(s.unread, config.Document.Config.Matches) {
+			asked, p.cursor = append(asked, p.number), s.head
+		}
+	}
+	s.queue(asked)
 }
 
 // take reports whether a webhook has not come to a position, and takes it out.
@@ -153,13 +249,12 @@ func (s *sweeper) queue(numbers []uint32) bool {
 	return true
 }
 
-// topic notes the terms of a topic's events from behind a position up to the head. It
-// reports whether the broker goes on.
-func (s *sweeper) topic(t *store.Topic, from uint64) (more bool, err error) {
-	for n := sweptEvents; n == sweptEvents; {
+// topic notes the terms of a topic's events from behind a position up to the head.
+func (s *sweeper) topic(t *store.Topic, from uint64) error {
+	for n := sweptEvents; n == sweptEvents && !s.b.stopping(); {
 		if n = 0; len(s.terms) >= sweptTerms {
 			if err := s.tell(); err != nil {
-				return false, err
+				return err
 			}
 		}
 		err := s.b.store.AllEvents(t, from, s.head, func(position uint64, row store.EventRow, _ bool) (bool, error) {
@@ -167,12 +262,12 @@ func (s *sweeper) topic(t *store.Topic, from uint64) (more bool, err error) {
 			n, from = n+1, position
 			return n < sweptEvents, nil
 		})
-		if err != nil || s.b.stopping() {
-			return false, err
+		if err != nil {
+			return err
 		}
 		s.record.Reset()
 	}
-	return true, nil
+	return nil
 }
 
 func (s *sweeper) note(topic string, position uint64, row *store.EventRow) {
@@ -210,6 +305,9 @@ func (s *sweeper) move() error {
 	var page []*eventlog.Proposal
 	passed := map[passedKey]passedOf{}
 	for i := range s.behind {
+		if s.b.stopping() { // then not everything may have been looked up, either
+			return nil
+		}
 		p := &s.behind[i]
 		if p.cursor+movedMin >= s.head {
 			continue
@@ -217,20 +315,18 @@ func (s *sweeper) move() error {
 		config, state, ok, err := s.b.store.SubscriptionNumbered(p.number)
 		switch {
 		case err != nil:
-			return err
+			asked = append(asked, p.number)
+			continue
 		case !ok || state.Epoch != p.epoch || state.Cursor != p.cursor || config.UpdatedMillis+tickAfterMillis >= s.began:
 			continue // it has moved or changed meanwhile, and its terms may have
 		}
-		of, err := s.passed(passed, &config, &state)
-		switch {
-		case err != nil:
-			return err
-		case !of.ok:
+		of := s.passed(passed, &config, &state)
+		if !of.ok {
 			asked = append(asked, p.number)
 			continue
 		}
 		if page = append(page, s.forward(&config, &state, of.events)); len(page) == movedPage {
-			if err := s.commit(page); err != nil || s.b.stopping() {
+			if err := s.commit(page); err != nil {
 				return err
 			}
 			page = page[:0:0]
@@ -250,33 +346,34 @@ type passedKey struct {
 }
 
 // passedOf are the events that were passed; ok is false if the webhook has to be asked, for
-// something was removed that it is to be told of, or its owner may not read.
+// something was removed that it is to be told of, its owner may not read, or nobody can.
 type passedOf struct {
 	events uint64
 	ok     bool
 }
 
 // passed looks at the topics of a webhook. Those that moved together are counted together.
-func (s *sweeper) passed(known map[passedKey]passedOf, c *store.SubscriptionConfig, state *store.SubscriptionState) (of passedOf, err error) {
+func (s *sweeper) passed(known map[passedKey]passedOf, c *store.SubscriptionConfig, state *store.SubscriptionState) (of passedOf) {
 	reach, err := s.b.reachOf(identity.Named(c.Owner), c.Owner)
 	if err != nil {
-		return of, nil
+		return of
 	}
 	patterns, err := reach.narrow(c.Document.Config.Patterns())
 	if err != nil {
-		return of, nil
+		return of
 	}
 	key := passedKey{fmt.Sprint(patterns), state.Cursor, state.Began}
 	of, ok := known[key]
 	if ok {
-		return of, nil
+		return of
 	}
-	of.events, of.ok, err = s.b.dispatch.Passed(patterns, s.b.cursorOf(state), s.head)
+	of.events, ok, err = s.b.dispatch.Passed(patterns, s.b.cursorOf(state), s.head)
+	of.ok = ok && err == nil
 	if len(known) >= sweptTerms {
 		clear(known)
 	}
 	known[key] = of
-	return of, err
+	return of
 }
 
 // forward proposes that a webhook goes on at the head. That it is there counts as a use

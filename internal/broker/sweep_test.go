@@ -3,10 +3,14 @@
 package broker_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"signalbox/event"
 	"signalbox/internal/broker"
@@ -93,4 +97,74 @@ func TestASweepBringsForwardWhomNothingConcerns(t *testing.T) {
 	if got := status(idle); got.Dropped != 10_051 || got.Matched != 1 {
 		t.Errorf("it counts %d dropped and %d matched", got.Dropped, got.Matched)
 	}
+}
+
+// damage makes the row of an event unreadable.
+func (x *box) damage(topic string, position uint64) {
+	x.t.Helper()
+	key := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32([]byte{'E'}, x.TopicNumber(topic)), position)
+	x.close()
+	db, err := pebble.Open("data", &pebble.Options{FS: x.fs, FormatMajorVersion: pebble.FormatNewest, Logger: silent{}})
+	if err != nil {
+		x.t.Fatal(err)
+	}
+	if err := errors.Join(db.Set(key, []byte{0xff}, pebble.Sync), db.Close()); err != nil {
+		x.t.Fatal(err)
+	}
+	x.open()
+}
+
+type silent struct{}
+
+func (silent) Infof(string, ...any)         {}
+func (silent) Errorf(string, ...any)        {}
+func (silent) Fatalf(f string, args ...any) { panic(fmt.Sprintf(f, args...)) }
+
+// TestASweepReadsWhatThoseBehindSelect: that somebody is behind on a quiet topic is no
+// reason to read a busy one, or more of it than its own webhooks have to come. And if it cannot
+// be read, they are asked, and the others come forward all the same.
+func TestASweepReadsWhatThoseBehindSelect(t *testing.T) {
+	x := newBox(t, broker.Options{CheckSink: func(string) error { return nil }})
+	defer func() { x.close() }()
+	hook := func(topic, start string) string {
+		return x.subscribe(topic, func(d *event.Subscription) {
+			d.Protocol, d.Sink, d.Config.Kind, d.Config.Start = event.ProtocolHTTP, "https://sink.example/", event.KindWebhook, start
+			d.Filters = []byte(`[{"exact":{"source":"/nobody"}}]`)
+		})
+	}
+	busy := func(n int) {
+		for ; n > 0; n -= 1000 {
+			events := make([]*event.Event, 1000)
+			for i := range events {
+				events[i] = x.draft("", "", map[string]any{"source": "/else"})
+			}
+			x.mustSend("busy", events...)
+		}
+	}
+	ids := []string{hook("quiet", "earliest"), hook("quiet.>", "earliest")}
+	busy(1000)
+	ids = append(ids, hook("busy", "now"))
+	busy(11_000)
+	x.damage("busy", 500)
+	x.pass(time.Minute)
+	x.woken(0)
+	sweep := func(asked ...uint32) {
+		t.Helper()
+		head := x.Head().Position
+		x.SweepWebhooks(0, 1_000_000)
+		if got := x.woken(len(asked)); !slices.Equal(got, asked) {
+			t.Errorf("%v are asked, want %v", got, asked)
+		}
+		for i, id := range ids {
+			if at := x.infoOf(id).Status.Cursor.Position; (at == head) == slices.Contains(asked, uint32(i+1)) {
+				t.Errorf("webhook %d is at %d of %d", i+1, at, head)
+			}
+		}
+	}
+	sweep()
+	ids = append(ids, hook("busy", "earliest"))
+	busy(11_000)
+	x.woken(1)
+	x.pass(time.Minute)
+	sweep(3, 4)
 }
