@@ -191,9 +191,9 @@ func compacted(v jsontext.Value) []byte {
 	return out
 }
 
-// legible writes JSON as people read it: where documents are stored a > is escaped.
+// legible writes JSON as people read it: where documents are stored a > is escaped, and so is U+2028.
 func legible(v jsontext.Value) jsontext.Value {
-	if !bytes.Contains(v, []byte(`\u00`)) {
+	if !bytes.Contains(v, []byte(`\u`)) {
 		return v
 	}
 	out := v.Clone()

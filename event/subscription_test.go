@@ -117,18 +117,22 @@ func TestSecretsAreWriteOnly(t *testing.T) {
 
 // TestFiltersAreShownAsTheyWereWritten, however they are stored.
 func TestFiltersAreShownAsTheyWereWritten(t *testing.T) {
-	const filters = `[{"sql":"data.severity >= 4 AND source <> '\\u003e'"}]`
-	s, err := event.ParseSubscription([]byte(`{"protocol":"SIGNALBOX","filters":` + filters + `}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	stored, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var read event.Subscription
-	if err := json.Unmarshal(stored, &read); err != nil || !bytes.Contains(read.AppendJSON(nil, false), []byte(filters)) {
-		t.Errorf("%s is shown as %s, %v", stored, read.AppendJSON(nil, false), err)
+	for _, filters := range []string{
+		`[{"sql":"data.severity >= 4 AND source <> '\\u003e'"}]`,
+		"[{\"sql\":\"source <> 'a\u2028'\"}]",
+	} {
+		s, err := event.ParseSubscription([]byte(`{"protocol":"SIGNALBOX","filters":` + filters + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read event.Subscription
+		if err := json.Unmarshal(stored, &read); err != nil || !bytes.Contains(read.AppendJSON(nil, false), []byte(filters)) {
+			t.Errorf("%s is shown as %s, %v", stored, read.AppendJSON(nil, false), err)
+		}
 	}
 }
 

@@ -221,6 +221,9 @@ func (s *Subscription) Authorization(now time.Time) (scheme, credentials string)
 // TokenExpired reports whether the credential is a token that has expired, so that none
 // is sent.
 func (s *Subscription) TokenExpired(now time.Time) bool {
+	if s.credential("credentialtype") == "PLAIN" {
+		return false
+	}
 	end, err := time.Parse(time.RFC3339, s.credential("accesstokenexpiresutc"))
 	return err == nil && !now.Before(end)
 }

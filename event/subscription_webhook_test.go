@@ -115,6 +115,13 @@ func TestAccessTokens(t *testing.T) {
 	if scheme, token := s.Authorization(now.AddDate(2, 0, 0)); scheme != "" || token != "" {
 		t.Errorf("%s %s is sent after it has expired", scheme, token)
 	}
+	s, err = event.ParseSubscription([]byte(`{"protocol":"HTTP","sink":"https://a.example/","sinkcredential":{"credentialtype":"PLAIN","identifier":"me","secret":"hush","accesstokenexpiresutc":"2029-01-01T00:00:00Z"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if scheme, _ := s.Authorization(now); scheme != "Basic" || s.TokenExpired(now) {
+		t.Errorf("a name and a password, sent as %q, are a token that has expired: %t", scheme, s.TokenExpired(now))
+	}
 }
 
 // TestRefusedWebhooks: what no endpoint could be sent, or what would let a

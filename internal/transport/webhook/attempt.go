@@ -93,8 +93,9 @@ type consignment struct {
 
 func (e *Engine) consign(ctx context.Context, lot lot, w *broker.Webhook, target *url.URL, messages []message) *consignment {
 	c := &consignment{lot: lot, w: w, keys: e.keys(w), messages: messages, deadline: time.Now().Add(e.timeout(&w.Document))}
-	c.expired = w.Document.TokenExpired(time.Now())
-	if r, err := e.request(ctx, w, target, http.MethodPost); err == nil {
+	now := time.Now()
+	c.expired = w.Document.TokenExpired(now)
+	if r, err := e.request(ctx, w, target, http.MethodPost, now); err == nil {
 		c.request = r
 	}
 	return c
@@ -241,10 +242,19 @@ func (e *Engine) send(ctx context.Context, ep *endpoint, c *consignment, m *mess
 	}
 	e.finish(answer, cancel)
 	o = classify(answer, time.Now())
-	if c.expired && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
-		o.reason += ", and was sent no token: that in sinkcredential has expired"
+	if c.expired {
+		o.reason += missedToken(answer)
 	}
 	return o
+}
+
+// missedToken is what is told beside an answer to a request without the token, which had
+// expired.
+func missedToken(answer *http.Response) string {
+	if answer.StatusCode != http.StatusUnauthorized && answer.StatusCode != http.StatusForbidden {
+		return ""
+	}
+	return ", and was sent no token: that in sinkcredential has expired"
 }
 
 // timeout leaves time to store what became of an attempt before the event's
@@ -253,8 +263,8 @@ func (e *Engine) timeout(d *event.Subscription) time.Duration {
 	return min(e.opt.Timeout, d.Config.Visibility.Std()*2/3)
 }
 
-// request makes a request with what every one to an endpoint has.
-func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL, method string) (*http.Request, error) {
+// request makes a request with what every one to an endpoint has at a time.
+func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL, method string, now time.Time) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, target.String(), nil)
 	if err != nil {
 		return nil, err
@@ -265,7 +275,7 @@ func (e *Engine) request(ctx context.Context, w *broker.Webhook, target *url.URL
 	}
 	req.Header = headers
 	req.Header.Set("User-Agent", "signalbox")
-	switch scheme, credentials := w.Document.Authorization(time.Now()); scheme {
+	switch scheme, credentials := w.Document.Authorization(now); scheme {
 	case "Basic":
 		req.Header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(credentials)))
 	case "Bearer":

@@ -39,7 +39,8 @@ func (e *Engine) handshake(ctx context.Context, w *broker.Webhook, target *url.U
 func (e *Engine) ask(ctx context.Context, w *broker.Webhook, target *url.URL) (consented bool, rate int, reason string, refused bool) {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout(&w.Document))
 	defer cancel()
-	req, err := e.request(ctx, w, target, http.MethodOptions)
+	now := time.Now()
+	req, err := e.request(ctx, w, target, http.MethodOptions, now)
 	if err != nil {
 		return false, 0, "the request cannot be made", false
 	}
@@ -56,6 +57,9 @@ func (e *Engine) ask(ctx context.Context, w *broker.Webhook, target *url.URL) (c
 	consented, rate = consent(answer.Header, e.opt.Origin)
 	if !consented {
 		reason = "the endpoint has not consented to the handshake: it must answer OPTIONS with WebHook-Allowed-Origin"
+		if w.Document.TokenExpired(now) {
+			reason += missedToken(answer)
+		}
 	}
 	return consented, rate, reason, false
 }

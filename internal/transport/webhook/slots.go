@@ -3,6 +3,7 @@
 package webhook
 
 import (
+	"maps"
 	"sync"
 
 	"signalbox/internal/metrics"
@@ -144,12 +145,11 @@ func (s *slots) take(number uint32, name string, proven bool, n int) (lot, bool)
 }
 
 // newHost is called with mu held. Hosts with nothing under way are few, unless what they
-// had was the last of endpoints that are paused or deleted: these are forgotten here.
+// had was the last of endpoints that are paused or deleted: these are forgotten here. Who still
+// waits for one of them is deleted, too, or comes again by its timer.
 func (s *slots) newHost(name string) *host {
 	if len(s.hosts) >= 2*s.most.attempts {
-		for name, h := range s.hosts {
-			s.forget(name, h)
-		}
+		maps.DeleteFunc(s.hosts, func(_ string, h *host) bool { return h.out == 0 })
 	}
 	h := &host{sending: make(chan struct{}, s.hostMost)}
 	s.hosts[name] = h

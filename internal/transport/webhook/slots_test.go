@@ -37,3 +37,10 @@ func TestAheadGrowsWithWhatWasQuick(t *testing.T) {
 		}
 	}
 }
+
+// TestHostsOfDeletedWebhooksAreForgotten, also where more of them waited than were woken.
+func TestHostsOfDeletedWebhooksAreForgotten(t *testing.T) {
+	if n := webhook.AbandonedHosts(16, 1000); n > 2*16 {
+		t.Errorf("%d hosts are remembered", n)
+	}
+}
